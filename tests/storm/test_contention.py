@@ -7,6 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -70,17 +71,25 @@ def engine(url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
+@pytest.fixture
+def contention(url: str, kind: str, engine: Engine) -> Iterator[Contention]:
+    """Lend the trouble, and let go of everything also when the test fails: connections left open would fail another one."""
+    if kind == "serialization failure":
+        snapshots(engine)
+    rivals = make_engine(url)
+    with closing(Contention(rivals, kind)) as made:
+        yield made
+    rivals.dispose()
+
+
 @pytest.mark.server
 @pytest.mark.timeout(120 + COUNT)
 @pytest.mark.parametrize(("server", "kind"), CODES)
 def test_what_the_database_does_to_transactions_is_no_messages_fault(
-    server: str, kind: str, engine: Engine, url: str
+    server: str, kind: str, engine: Engine, contention: Contention
 ) -> None:
     """Every message takes effect whole, once, at its first attempt; nothing pauses."""
-    rivals = make_engine(url)
-    if kind == "serialization failure":
-        snapshots(engine)
-    contention, broker, heard = Contention(rivals, kind), HoldingBroker(1), Heard()
+    broker, heard = HoldingBroker(1), Heard()
     consumer = make_consumer(
         contention.handle, [build(UniqueKey, engine, "points")], batch_limit=8, name="points"
     )
@@ -97,8 +106,6 @@ def test_what_the_database_does_to_transactions_is_no_messages_fault(
             # The last rounds have one or two of them, and the database may choose the rival as its victim.
             without = 0 if contention.met[code] > met else without + 1
             assert without < _ROUNDS_WITHOUT, "no message of several rounds met the trouble"
-    contention.close()
-    rivals.dispose()
     assert set(contention.met) == {code}
     assert broker.ended == {str(number): "acknowledged" for number in range(sent)}
     assert broker.retries == {}

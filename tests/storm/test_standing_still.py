@@ -1,6 +1,7 @@
 """A member that is blocked in its transaction holds up its own messages, and only as long as it does so."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ def test_the_others_go_on_and_all_of_it_follows(place: Place) -> None:
     """Half of the messages are in the hands of someone who is blocked: the rest is applied, those after him."""
     told = bodies(MESSAGES, prefix="m", keys=MESSAGES, twice=0.0)
     engine = make_engine(place.database)
-    with Nursery(place.folder) as nursery:
+    with ExitStack() as stack:
+        stack.callback(engine.dispose)
+        nursery = stack.enter_context(Nursery(place.folder))
         stage = Stage(place, nursery, Settings(attempts=2))
         with engine.connect() as sleeper:
             hold(sleeper, f"{place.name}.{CONSUMER}", told[: MESSAGES // 2])
@@ -53,7 +56,7 @@ def test_the_others_go_on_and_all_of_it_follows(place: Place) -> None:
             consumer = stage.consumer()
             wait_for(lambda: stage.applied() == MESSAGES // 2, "messages without a held key", 90)
             sleeper.rollback()
-        engine.dispose()
+        engine.dispose()  # the oracle counts what is left of sessions
         stage.happened("stood still")
         wait_for(lambda: stage.applied() == MESSAGES, "the others", 60)
         assert consumer.drain() == 0, nursery.said()

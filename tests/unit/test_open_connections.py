@@ -20,6 +20,19 @@ class Connection:
             say("was deleted while still open.", ResourceWarning)
 
 
+def test_a_test_that_failed_has_said_enough(
+    recwarn: pytest.WarningsRecorder, request: pytest.FixtureRequest
+) -> None:
+    """What it left open fails no other test."""
+    end = remember_makers(Connection, {request.node.nodeid})
+    try:
+        Connection()
+        gc.collect()
+    finally:
+        end()
+    assert not recwarn.list
+
+
 def test_the_warning_names_the_test_that_made_the_connection(recwarn: pytest.WarningsRecorder) -> None:
     """And the lines of the stack that asked for it; a connection that was closed says nothing."""
     end = remember_makers(Connection)
