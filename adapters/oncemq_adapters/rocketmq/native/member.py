@@ -108,6 +108,7 @@ class Member:
         self._routes = Routes(address)
         self._brokers = Brokers(address, self._routes, self._hello, on_close=lambda _: self._changed.set())
         self._progress = Progress(group)
+        self._names: set[str] = set()
         self._places: dict[str, tuple[Place, ...]] = {}
         self._generation = 0
         self._crashes = 0
@@ -271,7 +272,7 @@ class Member:
 
     def _connect(self) -> set[str]:
         """Connect to every broker; returns their names."""
-        names = set(self._routes.brokers())
+        names = self._names = set(self._routes.brokers())
         for name in names:
             self._brokers.get(name)
         self._places.clear()
@@ -366,12 +367,16 @@ class Member:
         A heartbeat that a broker handles after its connection has ended registers the dead member again, for two minutes in
         which its share of the queues is not consumed. It comes by another connection than ours, and threads handle both
         side by side; so one answer says little, but not after several, with time between them, is it still waiting.
+
+        Where our connections were cut, so were the library's, which has made its own again and said who it is: we ask on new ones.
         """
         deadline = time.monotonic() + HEARD_WITHIN
         for _ in range(_ANSWERS):
-            for connection in self._brokers.alive().values():
+            for name in self._names:
+                if (left := deadline - time.monotonic()) <= 0:
+                    return
                 with suppress(BrokerError):
-                    self._hello(connection, max(0.0, deadline - time.monotonic()))
+                    self._hello(self._brokers.get(name), left)
             time.sleep(_BETWEEN_ANSWERS)
 
     def _order(self) -> Mapping[str, Any]:

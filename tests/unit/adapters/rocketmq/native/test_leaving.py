@@ -10,9 +10,10 @@ from oncemq_adapters.rocketmq.native.member import Member
 class Story:
     """A session, the brokers and a connection, each writing down what happens to it."""
 
-    def __init__(self, *, answers: bool = True) -> None:
+    def __init__(self, *, answers: bool = True, cut: bool = False) -> None:
         self.told: list[str] = []
         self._answers = answers
+        self._cut = cut
 
     @property
     def session(self) -> Any:
@@ -32,7 +33,12 @@ class Story:
 
     def alive(self) -> dict[str, Any]:
         """Return the connections."""
-        return {"b": self}
+        return {} if self._cut else {"b": self}
+
+    def get(self, name: str) -> Any:
+        """Return a connection, made again where it was cut."""
+        assert name == "b"
+        return self
 
     def call(self, *_: Any) -> None:
         """Answer a heartbeat."""
@@ -46,6 +52,7 @@ def left(story: Story) -> list[str]:
     member = Member(parse_address("rocketmq://localhost", {}), "g", [], {}, "", 1, lambda *_: ())
     brokers: Any = story
     member._brokers = brokers
+    member._names = {"b"}
     member._end(story.session)
     return story.told
 
@@ -53,6 +60,11 @@ def left(story: Story) -> list[str]:
 def test_brokers_have_read_everything_before_the_process_is_gone() -> None:
     """A heartbeat that is handled after its connection has ended would make it a member for two minutes."""
     assert left(Story()) == ["frozen", *["heard"] * 5, "ended"]
+
+
+def test_brokers_are_asked_on_new_connections_where_the_old_ones_were_cut() -> None:
+    """The library makes its connections again at once, and what it says on them must be read before it is gone."""
+    assert left(Story(cut=True)) == ["frozen", *["heard"] * 5, "ended"]
 
 
 def test_a_broker_that_does_not_answer_holds_up_no_other() -> None:
