@@ -13,6 +13,7 @@ from support.brokers.rocketmq_native import ProxiedNativeRocketMQ
 from support.facts import facts_of
 
 
+@pytest.mark.timeout(400)  # twice the harness's patience, at most
 class TestNativeRocketMQAdapter(AdapterSuite):
     """On the shared servers."""
 

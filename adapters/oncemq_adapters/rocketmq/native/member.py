@@ -111,6 +111,7 @@ class Member:
         self._names: set[str] = set()
         self._places: dict[str, tuple[Place, ...]] = {}
         self._generation = 0
+        self._listed_twice = 0
         self._crashes = 0
         self._changed = Event()
         self._joined = Event()
@@ -323,8 +324,16 @@ class Member:
 
     def _look(self) -> None:
         """Make sure that brokers still answer, and know us; remember no more than needed."""
-        if self._instance not in " ".join(self._listed()):
+        listed = self._listed()
+        times = sum(self._instance in member for member in listed)
+        if not times:
             raise BrokerUnavailable(f"RocketMQ no longer lists this member in group {self._group!r}")
+        if times > len(self._brokers.alive()) and self._listed_twice != self._generation:
+            self._listed_twice = self._generation
+            structlog.get_logger("oncemq").warning(
+                "RocketMQ lists this member twice, so part of its queues is not consumed for up to two minutes",
+                group=self._group,
+            )
         self._progress.commit(self._brokers, only_if_many=True)
 
     def _wait_until_listed(self, session: Session, names: AbstractSet[str]) -> None:

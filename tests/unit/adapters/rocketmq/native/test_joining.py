@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from oncemq.errors import BrokerUnavailable
 from oncemq_adapters.rocketmq.address import parse_address
@@ -49,3 +50,19 @@ def test_process_that_ended_is_not_waited_for() -> None:
     """The library may crash before it has joined."""
     with pytest.raises(BrokerUnavailable, match="was lost while it joined"):
         joins(Broker(ended_after=3))
+
+
+def test_a_member_that_is_listed_twice_is_said_once() -> None:
+    """A broker that handled a heartbeat after its connection's end gives the dead process a share of the queues."""
+    member = Member(parse_address("rocketmq://localhost", {}), "g", [], {}, "", 1, lambda *_: ())
+    member._brokers = Broker()  # type: ignore[assignment]
+    member._generation = 1
+    listed = [f"10.0.0.1@{member._instance}"]
+    member._listed = lambda: listed  # type: ignore[method-assign]
+    with capture_logs() as said:
+        member._look()
+        assert said == []
+        listed += listed
+        member._look()
+        member._look()
+    assert [(line["log_level"], line["group"]) for line in said] == [("warning", "g")]
