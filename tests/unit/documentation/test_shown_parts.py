@@ -3,6 +3,9 @@
 import ast
 import json
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +53,23 @@ def test_shown_names_can_be_imported(text: str) -> None:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "oncemq":
             exec(compile(ast.Module([node], []), "page", "exec", dont_inherit=True), {})
+
+
+def test_the_commands_of_the_flask_page_start_its_application(tmp_path: Path) -> None:
+    """The program makes the tables, and Flask finds the factory by the words that the page shows."""
+    page = (ROOT / "docs/frameworks/flask.md").read_text()
+    for name, text in re.findall(r"^```\w+ title=\"([^\"]+)\"\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        (tmp_path / name).write_text(text)
+    tables, serve = (
+        shlex.split(line, comments=True)
+        for line in re.findall(r"^    ((?:python|flask) .*)$", page, re.MULTILINE)
+    )
+    commands = (
+        [sys.executable, tables[1]],
+        [sys.executable, "-m", "flask", *serve[1:-1], "routes"],
+    )
+    said = [
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for command in commands
+    ]
+    assert "/payments" in said[-1]
