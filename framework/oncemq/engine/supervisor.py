@@ -24,6 +24,7 @@ _LONGEST_PAUSE = 10.0
 _STEADY_AFTER = 30.0
 _TICK = 0.5
 _BEAT = 0.5
+_STARTS_SLOWER = 5
 _SILENT_SHARE = 4
 _EXIT_WITHIN = 3.0
 _FAILED = 1
@@ -68,6 +69,7 @@ class _Child:
     frozen: bool = False
     useful: bool = False
     silence: float = 0.0
+    heard: bool = False
     reported: bool = False
 
     def hear(self) -> None:
@@ -76,6 +78,7 @@ class _Child:
             while self.word.poll():
                 self.useful |= self.word.recv_bytes() == _APPLIED
                 self.silence = 0.0
+                self.heard = True
 
     def is_stopped(self) -> bool:
         """Return whether a signal or a debugger has stopped it."""
@@ -102,7 +105,8 @@ class Supervisor:
         finished: other exit codes besides 0 of a worker that has finished; that of the last one is the app's, since it
             has seen the remaining work of the others.
         on_silence: called with a worker's index, process id and the seconds for which it has not responded, once.
-        frozen_after: a worker that has not responded for so long is killed, and started again.
+        frozen_after: a worker that has not responded for so long is killed, and started again; five times as long while
+            it starts.
     """
 
     def __init__(
@@ -220,10 +224,12 @@ class Supervisor:
             child.silence += passed
             child.hear()
             pid = child.process.pid or 0
-            if child.silence > self._frozen_after / _SILENT_SHARE and not child.reported:
+            # On a machine with little time for it, the imports before its first word may take minutes.
+            longest = self._frozen_after * (1 if child.heard else _STARTS_SLOWER)
+            if child.silence > longest / _SILENT_SHARE and not child.reported:
                 child.reported = True
                 self._on_silence(child.index, pid, child.silence)
-            if child.silence > self._frozen_after and not child.frozen:
+            if child.silence > longest and not child.frozen:
                 child.frozen = True
                 # Else the message that was running is at fault: it may hold the interpreter's lock for ever.
                 child.killed = child.killed or child.is_stopped()

@@ -1,7 +1,9 @@
-"""Policies of a RabbitMQ's operator hold for our queues, too, and lose nothing."""
+"""What an operator of RabbitMQ sees: policies hold for our queues, too, and restarts leave nothing behind."""
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 from oncemq.common.problems import Severity
 from oncemq.contracts.adapter import CONFIRMED, DeadLetterRequest, ParkedDeadLetter, Refused, Subscription
 from oncemq.errors import BrokerRefused
-from oncemq.message.envelope import Message
+from oncemq.message.envelope import Message, OutgoingMessage
+from oncemq.testing.adapter_suite.bench import later
 from oncemq.testing.recording_sink import RecordingSink
 from services import catalog
 from services.container import Container
@@ -20,6 +23,9 @@ from support.brokers.rabbitmq import adapter_on, connect
 from support.facts import facts_of
 
 GRACE = timedelta(seconds=5)
+TESTS = Path(__file__).parents[2]
+RESTARTS = int(os.environ.get("ONCEMQ_RESTARTS", "6"))
+"""Every third ends by a kill."""
 
 
 @pytest.fixture(scope="module")
@@ -34,17 +40,20 @@ def limited() -> Iterator[RabbitMQ]:
     servers.remove(server)
 
 
-def control(server: RabbitMQ, *arguments: str) -> None:
+def control(server: RabbitMQ, *arguments: str) -> str:
     """Run rabbitmqctl against a server."""
     scripts = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmqctl"))
     program = str(scripts[-1]) if scripts else shutil.which("rabbitmqctl") or "rabbitmqctl"
-    subprocess.run(
+    done = subprocess.run(
         [program, "-q", *arguments],
         env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **server.environment},
         timeout=60,
         check=True,
+        stdout=subprocess.PIPE,
+        text=True,
         **server.account.popen_arguments(),
     )
+    return str(done.stdout)
 
 
 def test_a_full_dead_letter_queue_refuses_and_drops_nothing(limited: RabbitMQ, fresh: str) -> None:
@@ -92,3 +101,53 @@ def test_a_dead_letter_queue_of_an_older_version_is_used(
     (problem,) = [problem for problem in problems if problem.where == "group"]
     assert "without overflow: reject-publish" in problem.text
     assert problem.severity is Severity.WARNING
+
+
+KILLED = """
+import os, sys
+from oncemq.contracts.adapter import Subscription
+from oncemq.testing.recording_sink import RecordingSink
+from support.brokers.rabbitmq import adapter_on
+
+fresh, sink = sys.argv[2], RecordingSink()
+topic = Subscription("points", f"{fresh}.paid", f"{fresh}-group", {"partitions": 4, "queue_type": "classic"})
+adapter_on(sys.argv[1]).open([topic], sink)
+sink.wait_for(1)
+os._exit(9)
+"""
+
+
+def queues(server: RabbitMQ, fresh: str) -> set[str]:
+    """Return the queues of a test; those that end with a member have names of the broker's own."""
+    names = control(server, "list_queues", "name").split()
+    return {name for name in names if fresh in name or name.startswith("amq.")}
+
+
+def test_restarts_leave_no_queue_behind(limited: RabbitMQ, fresh: str) -> None:
+    """Members that end, or are killed, with retries and dead letters: the last one finds the queues that the first one made."""
+    options = {"partitions": 4, "queue_type": "classic"}
+    subscription = Subscription("points", f"{fresh}.paid", f"{fresh}-group", options)
+    publisher, seen = adapter_on(limited.url), []
+    publisher.prepare([subscription])
+    for number in range(RESTARTS):
+        publisher.publish(subscription.topic, options, [OutgoingMessage(b"%d" % number, key="k")])
+        if number % 3 == 2:
+            command = [sys.executable, "-c", KILLED, limited.url, fresh]
+            environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+            assert subprocess.run(command, env=environment, timeout=60, check=False).returncode == 9
+        adapter, sink = adapter_on(limited.url), RecordingSink()
+        adapter.open([subscription], sink)
+        (delivery,) = sink.wait_for(1, 30)
+        assert not adapter.retry([later(delivery, 0.1)])
+        *_, again = sink.wait_for(2, 30)
+        # The policy has room for three letters.
+        assert not (
+            adapter.acknowledge([again])
+            if number > 2
+            else adapter.dead_letter([DeadLetterRequest(again, {})])
+        )
+        adapter.close(grace=GRACE)
+        if number in {0, RESTARTS - 1}:
+            seen.append(queues(limited, fresh))
+    publisher.close(grace=GRACE)
+    assert seen[-1] == seen[0]

@@ -1,5 +1,6 @@
 """Tests of the supervisor with real processes: a program of its own supervises workers that behave as told."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -7,11 +8,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from oncemq.engine.supervisor import Supervisor, _Child
 
 TESTS = Path(__file__).parents[2]
 DEADLINE = 30.0
@@ -291,6 +296,25 @@ def test_a_stopped_worker_is_replaced(supervise: Supervise) -> None:
     assert app.wait_for("silent-0")[0] == first
     app.wait_for("started-0", 2)
     assert app.pids("death-0--9-True") == [first]
+
+
+@pytest.mark.parametrize(("spoke", "killed"), [(False, []), (True, ["SIGKILL"])])
+def test_a_worker_that_still_starts_has_longer(spoke: bool, killed: list[str]) -> None:
+    """Two minutes without a word are an end for a worker that has spoken, and a slow start for one that has not."""
+    done: list[str] = []
+    process: Any = SimpleNamespace(pid=os.getpid(), kill=lambda: done.append("SIGKILL"))
+    word, worker = multiprocessing.Pipe(duplex=False)
+    supervisor = Supervisor(lambda *_: 0, 1, timedelta(seconds=30), lambda _: None, frozenset())
+    child = _Child(0, process, word, 0.0, first=True)
+    supervisor._children[0] = child
+    if spoke:
+        worker.send_bytes(b"here")
+    supervisor._listen()
+    child.silence = 120.0
+    supervisor._listen()
+    word.close()
+    worker.close()
+    assert done == killed
 
 
 def test_reload_drains_and_starts_again_at_once(supervise: Supervise) -> None:

@@ -178,6 +178,12 @@ DEFECTS = (
         [f"{SUPERVISOR}::test_a_stopped_worker_is_replaced"],
     ),
     Defect(
+        "slow-start-is-frozen",
+        "A worker that has not said its first word is given longer than one that has fallen silent.",
+        [Edit("framework/oncemq/engine/supervisor.py", "(1 if child.heard else _STARTS_SLOWER)", "1")],
+        [f"{SUPERVISOR}::test_a_worker_that_still_starts_has_longer[False-killed0]"],
+    ),
+    Defect(
         "silent-database-waited-for",
         "Nothing waits without limit for a database that does not answer.",
         [
