@@ -213,6 +213,7 @@ bench-compare: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed #
 	@test -n "$(REF)" || { echo "say which commit to compare with: make bench-compare REF=origin/main ONLY=engine" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e ".[dev,bench]"
 	@$(BIN)/python -m benchmarks.compare "$(REF)" --only $(or $(ONLY),engine) --pairs $(or $(PAIRS),6) --scale $(or $(SCALE),1)
+
 .PHONY: growth
 growth: setup services ## whether memory, descriptors, log or ledger grow with the messages, with commands beside it; MESSAGES=1000000
 	@set -a; . .services/env; $(BIN)/python -m benchmarks.runs.growth --messages $(or $(MESSAGES),1000000)

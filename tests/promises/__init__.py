@@ -38,6 +38,7 @@ class Promise(NamedTuple):
     tests: tuple[str, ...]
 
 
+@cache
 def defined(path: Path) -> set[str]:
     """Return the names of a file's test functions and classes, inherited ones not included."""
     return {
