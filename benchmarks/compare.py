@@ -7,6 +7,7 @@ the same servers, in a fresh process each time; peers are left out. A row gets a
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -155,6 +156,8 @@ def measure_in(tree: Path, environment: Mapping[str, str], subject: Subject, sca
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare and print a table; returns 1 if a case is slower, or could not be measured."""
     asked = _parse(arguments)
+    # Being told to end leaves no worktree behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     failed = False
     print(
         f"{asked.pairs} pairs of {asked.ref} and this checkout; a ratio above 1 is in favour of this checkout"
