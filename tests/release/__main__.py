@@ -23,6 +23,10 @@ LICENCES = (
     *(
         "Apache-2.0",
         "Apache Software License",
+        "Apache-2.0 OR BSD-3-Clause",
+        "MIT OR Apache-2.0",
+        "MIT-0",
+        "Apache-2.0 AND BSD-2-Clause",
         "BSD",
         "BSD License",
         "BSD-2-Clause",
