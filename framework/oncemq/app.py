@@ -120,7 +120,7 @@ class App:
             broker: the broker's name; may be omitted if there is only one.
             strategies: for its consumers, unless they override it.
             options: options of an adapter of your own, by name; those of the shipped adapters are arguments.
-            more: `format`, `schema`, `unroutable`, and the shipped adapters' options (`queue`, `exchange` …).
+            more: `format`, `schema`, `unroutable`, `delay_by`, and the shipped adapters' options (`queue`, `exchange` …).
         """
         fields = {
             "key": key,
@@ -253,7 +253,7 @@ class App:
     def inspect(self, key: str, *, consumer: str | None = None) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return what is known about a business key, as `oncemq inspect KEY --json`: rows by subject.
 
-        `processed`, `claims`, `states`, `strategies`, `parked`, `history`, `suspects`, `outbox`, `requests`, `dead_letters`;
+        `processed`, `claims`, `states`, `strategies`, `parked`, `history`, `suspects`, `outbox`, `delayed`, `requests`, `dead_letters`;
         anything that could not be read, since a broker is away, is a row of `problems` with its `text`.
 
         Args:

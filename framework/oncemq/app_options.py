@@ -14,6 +14,7 @@ class TopicOptions(TypedDict, total=False):
     format: str
     schema: type[Any] | str
     unroutable: Literal["wait", "drop", "dead_letter"]
+    delay_by: Literal["outbox", "broker"]
     # RabbitMQ
     queue: str
     exchange: str

@@ -1,6 +1,7 @@
 """Capabilities of a broker through its adapter, in terms that the shipped suite tests."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 
@@ -30,6 +31,7 @@ class Capabilities:
         cumulative_ack: settling many is cheaper than settling each.
         browse_dead_letters: dead letters can be listed, replayed and purged.
         survives_restart: confirmed messages outlive a restart of the broker.
+        longest_delay: for how long it delays a message at most; None = no known limit.
         max_headers: the most bytes of a message's header names and values; None = no known limit.
         transactions: it can hold a message until a database transaction has ended: an `oncemq.contracts.transactional_messages.TransactionalAdapter`.
     """
@@ -47,3 +49,4 @@ class Capabilities:
     partitioned: bool = False
     outlives_connection: bool = False
     max_headers: int | None = None
+    longest_delay: timedelta | None = None

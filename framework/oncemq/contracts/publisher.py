@@ -1,6 +1,7 @@
 """Publisher of handlers: messages are sent only once the handler's own effect is certain."""
 
 from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from oncemq.contracts.unit import Item, Outgoing, Run
@@ -60,6 +61,8 @@ class Publisher:
         version: int | None = None,
         headers: Mapping[str, str] | None = None,
         message_id: str | None = None,
+        delay: timedelta | str | float | None = None,
+        at: datetime | None = None,
     ) -> str:
         """Publish once the handler's effect is certain; returns the message's id.
 
@@ -71,21 +74,46 @@ class Publisher:
             version: sent in the header `version`, for topics with `version: headers.version`.
             headers: text to text.
             message_id: your own id instead of a generated one.
+            delay: how long from now the message is held back: a timedelta, text such as "30m", or seconds.
+            at: until when it is held back instead, aware; a moment that is over means now.
 
         Raises:
-            Unpublishable: no such topic, or its consumers could not read the message.
+            Unpublishable: no such topic, its consumers could not read the message, or nothing can hold it back.
             HandlerFault: the handler has already returned.
         """
-        outgoing = self._run.outgoing
-        if outgoing is None:
-            raise HandlerFault(
-                "a Publisher was used after its handler's unit was over: nothing would send this"
-            )
+        outgoing = self._open("send this")
         message = _known(self._topics, topic).message(
-            body, key=key, version=version, headers=headers, message_id=message_id
+            body, key=key, version=version, headers=headers, message_id=message_id, delay=delay, at=at
         )
         outgoing.append(Outgoing(topic, message, self._item))
         return str(message.message_id)
+
+    def cancel(self, topic: str, *, key: str | int | None = None, message_id: str | None = None) -> None:
+        """Have messages forgotten that were published for later, once the handler's effect is certain.
+
+        It covers what earlier calls of the same handler published, too. What is due already may be on its way: its
+        handler should look whether it still applies.
+
+        Args:
+            topic: the name of a topic below `topics`.
+            key: those of this business key.
+            message_id: the one with this id, as `publish` returned it.
+
+        Raises:
+            Unpublishable: no such topic, neither key nor id, or its messages are not held back by the outbox.
+            HandlerFault: the handler has already returned.
+        """
+        outgoing = self._open("cancel this")
+        wanted = _known(self._topics, topic).cancellation(key, message_id)
+        outgoing.append(Outgoing(topic, wanted, self._item, cancels=True))
+
+    def _open(self, doing: str) -> list[Outgoing]:
+        outgoing = self._run.outgoing
+        if outgoing is None:
+            raise HandlerFault(
+                f"a Publisher was used after its handler's unit was over: nothing would {doing}"
+            )
+        return outgoing
 
 
 class Publishers:

@@ -107,17 +107,25 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message that a handler published in one run.
+    """A message that a handler published in one run, or the cancellation of messages that were published for later.
 
     Args:
         topic: the topic's name in the app.
-        message: the message to send; its id stays the same when it is sent again.
+        message: the message to send; its id stays the same when it is sent again. Of a cancellation only the key and
+            the id count, those of the messages to cancel.
         item: the item whose handler published it; None for a batch.
+        cancels: it is a cancellation.
     """
 
     topic: str
     message: OutgoingMessage
     item: Item | None
+    cancels: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the ledger keeps the message until it is due."""
+        return self.message.due_at is not None and not self.message.timer
 
 
 class Outbox(Protocol):
@@ -129,6 +137,10 @@ class Outbox(Protocol):
 
     def send(self, stored: Any) -> None:
         """Send the stored messages, in a separate thread."""
+        ...
+
+    def postpone(self, consumer: str, outgoing: Sequence[Outgoing]) -> None:
+        """Store messages for later, and delete cancelled ones, in a transaction of their own."""
         ...
 
 

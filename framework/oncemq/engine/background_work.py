@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.engine.consumer_runtime import ConsumerRuntime
-from oncemq.engine.outbox.relay import Relay
+from oncemq.engine.outbox.relay import LOOK_FOR_DUE, Relay
 from oncemq.engine.plan import AppPlan
 from oncemq.observe.observers import Observers
 from oncemq.upkeep.purging import purge_tasks
@@ -13,6 +13,8 @@ from oncemq.upkeep.runner import Upkeep
 
 _RELAY_EVERY = timedelta(seconds=2)
 _LOOK_EVERY = timedelta(minutes=1)
+_LOOK_FOR_DUE_OF_OTHERS = timedelta(seconds=5)
+"""Without publishers here: a web service of the app, which may have ended, publishes for later, too."""
 
 
 def start_upkeep(
@@ -38,6 +40,7 @@ def tasks_of(plan: AppPlan, relay: Relay, crews: Collection[ConsumerRuntime], sh
     ]
     # Even without publishers now, a former version of the app may have left messages.
     tasks.append(relay.task(every=_RELAY_EVERY if plan.publishes else _LOOK_EVERY))
+    tasks.append(relay.due_task(every=LOOK_FOR_DUE if plan.publishes else _LOOK_FOR_DUE_OF_OTHERS))
     return [*purge_tasks(plan.keep, plan.clock), *tasks, *_of(crews, shard)]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
@@ -10,7 +10,7 @@ from oncemq.contracts.broker_queries import ConcernedAdapter
 from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger.database.connect import READ_ONLY
-from oncemq.ledger.messages import outbox
+from oncemq.ledger.messages import delayed, outbox
 from oncemq.observe.observers import Observers
 from oncemq.observe.state import ConsumerState, OutboxState
 
@@ -99,16 +99,21 @@ class StatusReporter:
         if not plan.engines:
             return
         try:
-            depths = [_depth(engine, plan.name) for engine in plan.engines]
+            now = plan.clock.now()
+            found = [_depth(engine, plan.name, now) for engine in plan.engines]
         except Exception as error:
             self._observers.failed("counting the outbox", error)
             self.outbox = None
             return
+        depths = [depth for depth, _ in found]
+        later = sum(waiting.messages for _, waiting in found)
+        due = min((waiting.next_due for _, waiting in found if waiting.next_due is not None), default=now)
         oldest = min((depth.oldest for depth in depths if depth.oldest is not None), default=None)
-        age = (plan.clock.now() - oldest).total_seconds() if oldest is not None else 0.0
+        age = (now - oldest).total_seconds() if oldest is not None else 0.0
         messages = sum(depth.messages for depth in depths)
         refused, dead = sum(depth.refused for depth in depths), sum(depth.dead for depth in depths)
-        self.outbox = OutboxState(messages, max(0.0, age), refused, dead)
+        late = max(0.0, (now - due).total_seconds())
+        self.outbox = OutboxState(messages, max(0.0, age), refused, dead, later, late)
 
     def _ask_depths(self) -> None:
         for consumer in self._plan.consumers:
@@ -132,6 +137,6 @@ class StatusReporter:
                 self._parked[name] = None
 
 
-def _depth(engine: Engine, app: str) -> outbox.Depth:
+def _depth(engine: Engine, app: str, now: datetime) -> tuple[outbox.Depth, delayed.Waiting]:
     with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-        return outbox.depth(connection, app)
+        return outbox.depth(connection, app), delayed.waiting(connection, app, now)

@@ -29,7 +29,7 @@ from oncemq.ledger.coordination import groups, leases, pauses, shards, workers
 from oncemq.ledger.database import rights
 from oncemq.ledger.database.connect import READ_ONLY, place
 from oncemq.ledger.database.schema_lock import changing_schema, wait_for_schema
-from oncemq.ledger.messages import dead_letters, outbox, parking, transactions
+from oncemq.ledger.messages import dead_letters, delayed, outbox, parking, transactions
 from oncemq.ledger.records import (
     audit,
     claims,
@@ -94,6 +94,7 @@ TABLES: tuple[Table, ...] = (
     suspects.TABLE,
     history.TABLE,
     dead_letters.TABLE,
+    delayed.TABLE,
     lanes.TABLE,
     leases.TABLE,
     locked_rows.TABLE,

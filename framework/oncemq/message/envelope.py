@@ -1,7 +1,7 @@
 """Values of a message at each stage: `Message` as read, `Envelope` as understood, `Delivery` to be settled."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
@@ -306,6 +306,8 @@ class OutgoingMessage:
         key: the business key, for brokers that support one.
         message_id: the producer's id; the same on every attempt to publish this message.
         delay: the earliest delivery from now, if the broker supports it.
+        due_at: when it shall be sent, aware; None = at once.
+        timer: until then the broker holds it back, not the outbox.
     """
 
     body: bytes
@@ -313,3 +315,12 @@ class OutgoingMessage:
     key: str | None = None
     message_id: str | None = None
     delay: timedelta | None = None
+    due_at: datetime | None = None
+    timer: bool = False
+
+    def timed(self, now: datetime) -> "OutgoingMessage":
+        """Return the message with the delay that is left, for a broker."""
+        if self.due_at is None:
+            return self
+        left = self.due_at - now
+        return replace(self, delay=left if left > timedelta(0) else None, due_at=None, timer=False)

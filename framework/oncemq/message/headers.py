@@ -25,6 +25,8 @@ HISTORY_MAC = "oncemq-history-mac"
 """Signs the attempts, see `oncemq.message.signed_history`."""
 DEAD_ID = "oncemq-dead-id"
 DEAD_AT = "oncemq-dead-at"
+DUE_AT = "oncemq-due-at"
+"""In the outbox only: when the broker, whose timer holds it back, shall deliver the message."""
 SEALED = "oncemq-sealed"
 """The body contains the whole original message, see `oncemq.message.sealed`."""
 

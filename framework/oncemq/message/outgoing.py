@@ -1,12 +1,16 @@
 """Prepares messages for a topic: encodes bodies, and refuses at once a message that no consumer could read."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
 from pydantic_core import PydanticSerializationError, to_json
 
+from oncemq.common.clock import Clock, SystemClock
+from oncemq.common.durations import LONGEST_DELAY, delay_of, format_duration
 from oncemq.errors import MessageRefused, Unpublishable
 from oncemq.message.decoding import Decoder
 from oncemq.message.envelope import Message, OutgoingMessage
@@ -30,6 +34,72 @@ class WhenUnroutable(StrEnum):
     DEAD_LETTER = "dead_letter"
 
 
+class DelayBy(StrEnum):
+    """What holds a message back that is published for later."""
+
+    OUTBOX = "outbox"
+    BROKER = "broker"
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """How a topic's messages are published for later.
+
+    Args:
+        by: what holds them back; None = nothing can.
+        longest: for how long at most.
+        clock: the time that counts.
+    """
+
+    by: DelayBy | None = None
+    longest: timedelta = LONGEST_DELAY
+    clock: Clock = field(default_factory=SystemClock)
+
+    def due(self, topic: str, delay: timedelta | str | float | None, at: datetime | None) -> datetime | None:
+        """Return when a message shall be sent; None = at once.
+
+        Raises:
+            Unpublishable: the delay is none, or too long, or nothing can hold the message back.
+        """
+        if delay is None and at is None:
+            return None
+        if delay is not None and at is not None:
+            raise Unpublishable(f"delay= and at= were both given for topic {topic!r}: leave one out")
+        now = self.clock.now()
+        due = _moment(topic, at) if at is not None else now + _span(topic, delay)
+        if due <= now:
+            return None
+        if self.by is None:
+            raise Unpublishable(
+                f"cannot be published to {topic!r} for later: the app has no database that keeps it until then, and its "
+                "broker has no exact timer; add database:"
+            )
+        if due - now > self.longest:
+            name = "broker" if self.by is DelayBy.BROKER else "outbox"
+            raise Unpublishable(
+                f"cannot be published to {topic!r} for {due.isoformat()}: its {name} holds a message back for "
+                f"{format_duration(self.longest)} at most"
+            )
+        return due
+
+
+def _span(topic: str, delay: object) -> timedelta:
+    try:
+        return delay_of(delay)
+    except (TypeError, ValueError) as error:
+        raise Unpublishable(f"delay={delay!r} for topic {topic!r}: {error}") from error
+
+
+def _moment(topic: str, at: object) -> datetime:
+    if not isinstance(at, datetime):
+        raise Unpublishable(f"at={at!r} for topic {topic!r}: a moment is a datetime")
+    if at.utcoffset() is None:
+        raise Unpublishable(
+            f"at={at!r} for topic {topic!r} has no time zone: write datetime(…, tzinfo=UTC), or .astimezone()"
+        )
+    return at
+
+
 class OutgoingTopic:
     """A topic of the app, as publishers see it.
 
@@ -43,6 +113,7 @@ class OutgoingTopic:
         unroutable: what to do with messages that the broker cannot route.
         max_headers: the broker's limit in bytes for names and values of headers; None = no limit.
         trace: writes the current trace into the headers of a message with this id; None = not traced.
+        delays: how messages are published for later.
     """
 
     __slots__ = (
@@ -52,6 +123,7 @@ class OutgoingTopic:
         "_reader",
         "_trace",
         "broker",
+        "delays",
         "name",
         "options",
         "unroutable",
@@ -68,7 +140,9 @@ class OutgoingTopic:
         unroutable: WhenUnroutable = WhenUnroutable.WAIT,
         max_headers: int | None = None,
         trace: Callable[[dict[str, str], str], None] | None = None,
+        delays: Delays = Delays(),
     ) -> None:
+        self.delays = delays
         self.unroutable = unroutable
         self._trace = trace
         self._max_headers = max_headers
@@ -90,6 +164,8 @@ class OutgoingTopic:
         version: int | None = None,
         headers: Mapping[str, str] | None = None,
         message_id: str | None = None,
+        delay: timedelta | str | float | None = None,
+        at: datetime | None = None,
     ) -> OutgoingMessage:
         """Return the message to be sent; its key is the one that keeps its order.
 
@@ -98,9 +174,34 @@ class OutgoingTopic:
         """
         try:
             own_id = _checked_id(message_id)
-            return self._message(body, key, version, self._headers(body, headers, version, own_id), own_id)
+            due = self.delays.due(self.name, delay, at)
+            made = self._message(body, key, version, self._headers(body, headers, version, own_id), own_id)
         except MessageRefused as error:
             raise Unpublishable(f"cannot be published to {self.name!r}: {error}") from error
+        if due is None:
+            return made
+        return replace(made, due_at=due, timer=self.delays.by is DelayBy.BROKER)
+
+    def cancellation(self, key: str | int | None, message_id: str | None) -> OutgoingMessage:
+        """Return the key and the id of messages that shall not be sent.
+
+        Raises:
+            Unpublishable: neither is given, or what holds this topic's messages back cannot forget them.
+        """
+        if key is None and message_id is None:
+            raise Unpublishable(f"say what to cancel of topic {self.name!r}: key= or message_id=")
+        if self.delays.by is not DelayBy.OUTBOX:
+            raise Unpublishable(
+                f"messages to {self.name!r} cannot be cancelled: they do not wait in the app's outbox; a topic with "
+                "delay_by: outbox, in an app with a database, can forget them"
+            )
+        try:
+            meant = None if key is None else canonical_key(key, f"key= of topic {self.name!r}")
+            return OutgoingMessage(
+                b"", {}, meant, message_id if message_id is None else _checked_id(message_id)
+            )
+        except MessageRefused as error:
+            raise Unpublishable(f"cannot cancel messages to {self.name!r}: {error}") from error
 
     def _message(
         self,

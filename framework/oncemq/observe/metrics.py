@@ -230,6 +230,14 @@ class _States(Collector):
                 "Messages that a broker had no place for, kept until a person retries or drops them.",
                 state.outbox.dead,
             )
+            yield GaugeMetricFamily(
+                "oncemq_delayed_messages", "Messages that were published for later.", state.outbox.delayed
+            )
+            yield GaugeMetricFamily(
+                "oncemq_delayed_late_seconds",
+                "How long the first of them has been due.",
+                state.outbox.late_seconds,
+            )
         if state.clock_skew is not None:
             yield GaugeMetricFamily(
                 "oncemq_clock_skew_seconds",

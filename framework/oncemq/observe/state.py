@@ -75,12 +75,16 @@ class OutboxState:
         oldest_seconds: how long the oldest has waited; 0.0 while nothing waits.
         refused: how many of them a broker has refused at least once.
         dead: how many more are kept for an operator.
+        delayed: how many more were published for later.
+        late_seconds: how long the first of these has been due; 0.0 while none is.
     """
 
     messages: int
     oldest_seconds: float
     refused: int
     dead: int = 0
+    delayed: int = 0
+    late_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection
@@ -10,7 +11,7 @@ from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerError
 from oncemq.ledger.coordination import pauses
 from oncemq.ledger.coordination.pauses import Pause
-from oncemq.ledger.messages import outbox, parking
+from oncemq.ledger.messages import delayed, outbox, parking
 from oncemq.ledger.records import audit, claims, history, processed, requests, states, suspects
 from oncemq.operate.brokers import by_broker
 from oncemq.operate.dead_letters import Filter, found_letters, row_of
@@ -54,10 +55,17 @@ def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> Rows:
         with engine.begin() as connection:
             for name, rows in _rows(connection, plan.name, key, shard, consumers).items():
                 found.setdefault(name, []).extend(rows)
-    return {
+    shown = {
         name: [_safe(row, mine[str(row["consumer"])]) for row in rows if row["consumer"] in mine]
         for name, rows in found.items()
     }
+    if len(consumers) == len(plan.consumers):
+        # Published by a script, a web service or by hand.
+        rows = [row for row in found["delayed"] if row["consumer"] not in mine]
+        prefix = f"{plan.name}."
+        shown["delayed"] += [{**row, "consumer": str(row["consumer"]).removeprefix(prefix)} for row in rows]
+        shown["delayed"].sort(key=itemgetter("due_at"))
+    return shown
 
 
 def _requests(plan: AppPlan, key: str) -> list[dict[str, Any]]:
@@ -80,6 +88,7 @@ def _rows(
         "history": [asdict(row) for row in history.of_key(connection, key)],
         "suspects": suspects.of_key(connection, key),
         "outbox": outbox.of_key(connection, app, key),
+        "delayed": delayed.of_key(connection, app, key),
         "changes": [asdict(row) for row in audit.of_key(connection, app, key)],
         "paused": [asdict(row) for row in _paused(connection, consumers)],
     }

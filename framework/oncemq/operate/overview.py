@@ -12,7 +12,7 @@ from oncemq.errors import BrokerError
 from oncemq.ledger import consumer_summary
 from oncemq.ledger.consumer_summary import Recent
 from oncemq.ledger.database.connect import READ_ONLY
-from oncemq.ledger.messages import outbox
+from oncemq.ledger.messages import delayed, outbox
 from oncemq.operate import pausing
 from oncemq.operate.brokers import by_broker, prepared
 from oncemq.operate.dead_letters import Filter, browsing
@@ -47,7 +47,8 @@ class Overview:
     Args:
         at: when it was read, aware.
         consumers: one row each, with a value for each name of `_UNKNOWN`.
-        outbox: unsent messages: messages, refused, oldest, dead_letters; empty without a database.
+        outbox: unsent messages: messages, refused, oldest, dead_letters; those for later: delayed, next_due; empty
+            without a database.
         processes: the live ones, and those without a recent heartbeat.
         redis: `answers` or the problem; empty without Redis.
         problems: failed queries.
@@ -153,6 +154,7 @@ def ask_ledger(plan: AppPlan, found: Overview, *, recently: timedelta | None = N
     if plan.engine is None:
         return
     waits = outbox.Depth(0, None, 0)
+    postponed, next_due = 0, None
     for engine in plan.engines:
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
             for row, consumer in zip(found.consumers, plan.consumers, strict=True):
@@ -164,6 +166,8 @@ def ask_ledger(plan: AppPlan, found: Overview, *, recently: timedelta | None = N
                 if recently is not None:
                     since = found.at - recently
                     _add(row, consumer_summary.recent(connection, consumer.scope, since), recently)
+            later = delayed.waiting(connection, plan.name, found.at)
+            postponed, next_due = postponed + later.messages, first(next_due, later.next_due)
             there = outbox.depth(connection, plan.name)
             waits = outbox.Depth(
                 waits.messages + there.messages,
@@ -176,6 +180,8 @@ def ask_ledger(plan: AppPlan, found: Overview, *, recently: timedelta | None = N
         "oldest": waits.oldest,
         "refused": waits.refused,
         "dead_letters": waits.dead,
+        "delayed": postponed,
+        "next_due": next_due,
     }
     paused = pausing.in_force(plan)
     for row in found.consumers:

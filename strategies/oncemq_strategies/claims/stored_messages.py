@@ -10,7 +10,8 @@ from oncemq.common.problems import Problem
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Outgoing, Run
-from oncemq.ledger.messages import outbox
+from oncemq.ledger.messages import delayed
+from oncemq.ledger.messages.outbox import Claim
 from oncemq_strategies.claims.verify import Asker
 
 
@@ -55,8 +56,7 @@ class OfVerify:
     def store(self, connection: Connection) -> None:
         """Store them as due messages that any process of the app may send."""
         now = self._clock.now()
-        messages = [(outgoing.topic, outgoing.message) for outgoing in self._published]
-        outbox.add(connection, outbox.Claim(self._app, "", now), self._consumer, messages, now)
+        delayed.keep(connection, Claim(self._app, "", now), self._consumer, self._published, now)
 
 
 Messages = OfHandler | OfVerify

@@ -31,6 +31,7 @@ from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
+from oncemq_adapters.rocketmq.delays import LONGEST as LONGEST_DELAY
 from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic, private_names
 from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq.properties import with_headers
@@ -112,6 +113,7 @@ class RocketMQAdapter:
         browse_dead_letters=True,
         survives_restart=True,
         max_headers=LONGEST_PROPERTIES,
+        longest_delay=LONGEST_DELAY,
         transactions=True,
         partitioned=True,
     )

@@ -91,6 +91,16 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "error": "error",
         },
     ),
+    "delayed": (
+        "published for later",
+        {
+            "due_at": "due at",
+            "consumer": "consumer",
+            "topic": "topic",
+            "message_id": "id",
+            "created_at": "since",
+        },
+    ),
     "requests": (
         "requests and calls",
         {

@@ -12,6 +12,7 @@ from oncemq.cli.files import app_option
 from oncemq.cli.open_app import opened_ledger
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, shown, warn
 from oncemq.engine.plan import AppPlan
+from oncemq.ledger.messages import delayed as for_later
 from oncemq.ledger.messages import outbox_refused
 from oncemq.ledger.messages.outbox_refused import Chosen
 
@@ -28,23 +29,40 @@ COLUMNS = {
 }
 
 
+LATER_COLUMNS = {
+    "due_at": "due at",
+    "topic": "topic",
+    "message_id": "id",
+    "key": "key",
+    "consumer": "published by",
+    "created_at": "since",
+}
+
+delayed_option = click.option(
+    "--delayed", is_flag=True, help="Those that were published for later, and have not become due."
+)
+
 filters = choosing.filters("this one", "of this business key")
 
 
-@click.group("outbox", short_help="List, show, retry or drop published messages that their broker refuses.")
+@click.group(
+    "outbox", short_help="List, show, retry or drop published messages: refused ones, and those for later."
+)
 def outbox() -> None:
     """Manage messages that handlers published and their broker refuses.
 
     A message in the state `waits` is tried again, with growing pauses, without limit, and later messages of its topic and key
     wait for it. A `dead letter` had no place at its broker, and its topic says `unroutable: dead_letter`: it is kept until
     you retry or drop it, and later messages of its key are sent. What no broker has refused is sent by the running app
-    and is not shown here; `oncemq inspect KEY` shows all of a key.
+    and is not shown here; `oncemq inspect KEY` shows all of a key. Messages that were published for later are listed
+    and dropped with --delayed.
     """
 
 
-@outbox.command("list", short_help="List refused messages, oldest first.")
+@outbox.command("list", short_help="List refused messages, oldest first; or what was published for later.")
 @click.argument("topic", required=False)
 @filters
+@delayed_option
 @limit_option("from each database")
 @json_option
 @app_option
@@ -55,16 +73,20 @@ def list_refused(
     limit: int,
     files: Sequence[Path],
     *,
+    delayed: bool,
     as_json: bool,
 ) -> None:
-    """List the refused messages of TOPIC, or of all topics."""
+    """List the refused messages of TOPIC, or of all topics; with --delayed what is sent later, the next one first."""
     plan, chosen = opened_ledger(files, "has no outbox"), Chosen(topic, frozenset(ids), key)
     rows: list[dict[str, Any]] = []
+    read = for_later.listed if delayed else outbox_refused.listed
     for engine in plan.engines:
         with engine.connect() as connection:
-            rows += outbox_refused.listed(connection, plan.name, chosen, limit)
+            rows += read(connection, plan.name, chosen, limit)
     shown = [{**row, "consumer": str(row["consumer"]).removeprefix(f"{plan.name}.")} for row in rows]
-    Output(as_json=as_json).rows(COLUMNS, shown, none="no refused messages")
+    columns = LATER_COLUMNS if delayed else COLUMNS
+    none = "nothing was published for later" if delayed else "no refused messages"
+    Output(as_json=as_json).rows(columns, shown, none=none)
 
 
 @outbox.command("show", short_help="Show a refused message with its headers and body.")
@@ -128,9 +150,10 @@ def retry_refused(
     output.line(f"{counted(count, 'message')} will be sent again by the running app, or by `oncemq relay`")
 
 
-@outbox.command("drop", short_help="Drop refused messages permanently.")
+@outbox.command("drop", short_help="Drop refused messages, or those for later, permanently.")
 @click.argument("topic", required=False)
 @filters
+@delayed_option
 @choosing.deciding
 @json_option
 @app_option
@@ -141,10 +164,13 @@ def drop_refused(
     files: Sequence[Path],
     *,
     everything: bool,
+    delayed: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Drop the refused messages of TOPIC (of all topics if none is named): no consumer will get them.
+
+    With --delayed it drops those that were published for later instead, before they become due.
 
     Select with --id, --key, or --all. Other effects of the handler stay; messages that wait behind a dropped
     message are sent.
@@ -154,12 +180,20 @@ def drop_refused(
     plan = opened_ledger(files, "has no outbox")
     if not yes:
         confirm(f"Permanently drop these messages to {topic or 'all topics'}?")
-    dropped, left = _dropped(plan, chosen)
+    dropped, left = (_cancelled(plan, chosen), 0) if delayed else _dropped(plan, chosen)
     output = Output(as_json=as_json)
     output.record({"dropped": dropped, "being_sent": left})
     output.line(f"dropped {counted(dropped, 'message')}")
     if left:
         output.line(f"{counted(left, 'message')} stayed: the running app is trying again just now")
+
+
+def _cancelled(plan: AppPlan, chosen: Chosen) -> int:
+    count = 0
+    for engine in plan.engines:
+        with engine.begin() as connection:
+            count += for_later.cancel(connection, plan.name, chosen)
+    return count
 
 
 def _dropped(plan: AppPlan, chosen: Chosen) -> tuple[int, int]:

@@ -6,7 +6,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
@@ -15,15 +16,20 @@ import click
 
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
-from oncemq.cli.output import Output, counted, json_option, warn
+from oncemq.cli.open_app import opened
+from oncemq.cli.output import Output, counted, json_option, shown, warn
 from oncemq.cli.publish_lines import Line, LineReader
 from oncemq.config import load
 from oncemq.config.build.plan import LoadedApp
 from oncemq.config.build.shared_parts import written
 from oncemq.config.model.app_model import Topic
 from oncemq.contracts.adapter import Adapter, Confirmed, Refused
-from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError
+from oncemq.contracts.unit import Outgoing
+from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError, Unpublishable
+from oncemq.ledger.messages import delayed
+from oncemq.ledger.messages.outbox import Claim
 from oncemq.message.decoding import make_decoder
+from oncemq.message.outgoing import DelayBy
 from oncemq.message.reader import Reader
 from oncemq.observe.fields import error_text
 from oncemq.operate.brokers import prepared
@@ -67,11 +73,21 @@ class Summary:
     is_flag=True,
     help='Each line is {"body": …, "headers": {…}, "key": "…", "id": "…"}; only body is needed.',
 )
+@click.option("--delay", help='How long consumers wait for them from now, such as "30m".')
+@click.option("--at", help='Until when consumers wait for them, such as "2026-12-24T18:00:00+01:00".')
 @click.option("--skip-bad", is_flag=True, help="Publish the good lines although others are bad.")
 @json_option
 @app_option
 def publish(
-    topic: str, file: Path, files: tuple[Path, ...], *, envelope: bool, skip_bad: bool, as_json: bool
+    topic: str,
+    file: Path,
+    files: tuple[Path, ...],
+    *,
+    envelope: bool,
+    delay: str | None,
+    at: str | None,
+    skip_bad: bool,
+    as_json: bool,
 ) -> int:
     """Publish every line of FILE (or stdin, -) to TOPIC.
 
@@ -81,10 +97,14 @@ def publish(
     Every message has an id; those without one are given a new one each time, so repeat a failed file with
     --envelope and ids of your own if consumers use `identity: message_id`.
 
-    Exit code 0: the broker has every line. 1: something is bad, refused or unsent; it is listed.
+    With --delay or --at the messages are stored in the app's database, and a running process of the app (`oncemq run` or
+    `oncemq relay`) sends them when they are due; where the topic says `delay_by: broker`, its broker keeps them.
+
+    Exit code 0: the broker, or the database, has every line. 1: something is bad, refused or unsent; it is listed.
     """
     app = load(files)
     declared = _topic(app, topic)
+    later = _Later.of(app, topic, delay, at)
     lines = LineReader(topic, declared.format or "json", _reader(app, topic, declared), envelope=envelope)
     summary = Summary(topic)
     output = Output(as_json=as_json)
@@ -94,11 +114,59 @@ def publish(
         stream.seek(0)
         if not summary.bad or skip_bad:
             good = (line for line in lines.read(stream) if line.message is not None)
-            _publish(app, topic, declared, good, total, summary, output)
+            if later is not None and not later.timer:
+                _store(app, topic, later.marked(good), summary)
+            else:
+                timed = good if later is None else later.marked(good)
+                _publish(app, topic, declared, timed, total, summary, output)
     _report(
-        output, summary, _name(file), time.monotonic() - began, stopped=bool(summary.bad) and not skip_bad
+        output,
+        summary,
+        _name(file),
+        time.monotonic() - began,
+        stopped=bool(summary.bad) and not skip_bad,
+        later=later,
     )
     return OK if summary.complete else FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """When messages shall be sent, and what keeps them until then.
+
+    Args:
+        due_at: the moment, aware.
+        timer: the broker keeps them, else the app's database.
+    """
+
+    due_at: datetime
+    timer: bool
+
+    @classmethod
+    def of(cls, app: LoadedApp, topic: str, delay: str | None, at: str | None) -> "_Later | None":
+        """Return the moment; None = at once.
+
+        Raises:
+            click.UsageError: it is none, or nothing can keep the messages until then.
+        """
+        declared = app.plan.topics.get(topic)
+        if delay is None and at is None:
+            return None
+        if declared is None:
+            raise click.UsageError(
+                f"messages to {topic} cannot be kept for later: `oncemq check` says what is wrong"
+            )
+        try:
+            due = declared.delays.due(topic, delay, None if at is None else datetime.fromisoformat(at))
+        except (Unpublishable, ValueError) as error:
+            raise click.UsageError(str(error)) from error
+        return None if due is None else cls(due, declared.delays.by is DelayBy.BROKER)
+
+    def marked(self, lines: Iterator[Line]) -> Iterator[Line]:
+        """Yield the lines with their moment."""
+        for line in lines:
+            if line.message is not None:
+                yield replace(line, message=replace(line.message, due_at=self.due_at, timer=self.timer))
 
 
 def _topic(app: LoadedApp, name: str) -> Topic:
@@ -161,6 +229,26 @@ def _check(lines: LineReader, stream: IO[bytes], name: str, summary: Summary) ->
     return good
 
 
+def _store(app: LoadedApp, name: str, good: Iterator[Line], summary: Summary) -> None:
+    """Store messages for later, each on the shard of its key, in one transaction a batch."""
+    opened(app.plan)
+    clock, layout = app.plan.clock, app.plan.layout
+    while batch := list(islice(good, BATCH)):
+        by_shard: dict[int, list[Outgoing]] = {}
+        for line in batch:
+            if line.message is not None:
+                key = line.message.key
+                shard = 0 if layout is None or key is None else layout.shard_of(key)
+                by_shard.setdefault(shard, []).append(Outgoing(name, line.message, None))
+        for shard, outgoing in by_shard.items():
+            now = clock.now()
+            with app.plan.engines[shard].begin() as connection:
+                delayed.keep(
+                    connection, Claim(app.plan.name, "", now), f"{app.plan.name}.publish", outgoing, now
+                )
+            summary.published += len(outgoing)
+
+
 def _publish(
     app: LoadedApp,
     name: str,
@@ -190,7 +278,9 @@ def _send(
     away = False
     answers: Sequence[Confirmed | Refused]
     try:
-        answers = adapter.publish(name, options, [line.message for line in batch if line.message is not None])
+        now = datetime.now(UTC)
+        messages = [line.message.timed(now) for line in batch if line.message is not None]
+        answers = adapter.publish(name, options, messages)
     except BrokerError as error:
         answers = [Refused(error)] * len(batch)
     for line, answer in zip(batch, answers, strict=True):
@@ -202,7 +292,9 @@ def _send(
     return away
 
 
-def _report(output: Output, summary: Summary, name: str, seconds: float, *, stopped: bool) -> None:
+def _report(
+    output: Output, summary: Summary, name: str, seconds: float, *, stopped: bool, later: _Later | None
+) -> None:
     for number, problem in summary.refused[:SHOWN_PROBLEMS]:
         warn(f"{name}:{number}: refused: {problem}")
     if len(summary.refused) > SHOWN_PROBLEMS:
@@ -215,12 +307,14 @@ def _report(output: Output, summary: Summary, name: str, seconds: float, *, stop
             "bad": summary.bad,
             "unsent": summary.unsent,
             "seconds": round(seconds, 3),
+            **({} if later is None else {"due_at": later.due_at}),
         }
     )
     if stopped:
         output.line(f"nothing published: {counted(summary.bad, 'bad line')}; correct them, or add --skip-bad")
         return
-    parts = [f"published {counted(summary.published, 'message')} to {summary.topic}"]
+    when = "" if later is None else f" for {shown(later.due_at)}"
+    parts = [f"published {counted(summary.published, 'message')} to {summary.topic}{when}"]
     troubles = {"refused": len(summary.refused), "bad": summary.bad, "unsent": summary.unsent}
     parts += [f"{count:,} {what}" for what, count in troubles.items() if count]
     output.line(", ".join(parts))

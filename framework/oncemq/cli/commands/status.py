@@ -80,6 +80,11 @@ def _print(output: Output, found: Overview, complaints: list[str]) -> None:
             output.line(
                 f"outbox: {counted(waits, 'message')}" + (f", the oldest of {shown(oldest)}" if waits else "")
             )
+            if found.outbox["delayed"]:
+                output.line(
+                    f"published for later: {counted(found.outbox['delayed'], 'message')}, "
+                    f"the next at {shown(found.outbox['next_due'])}"
+                )
             places = ", ".join(f"{process['pid']} on {process['host']}" for process in found.alive)
             output.line(f"processes: {len(found.alive)}" + (f" ({places})" if places else ""))
         for note in found.notes:

@@ -158,7 +158,7 @@ def _build(
         tracing=tracing,
         schemes={name: broker.url.scheme for name, broker in model.brokers.items()},
     )
-    topics = build_topics(model, brokers, folder, report, around.adapters, tracing)
+    topics = build_topics(model, brokers, folder, report, around.adapters, clock, tracing)
     plans = [build_consumer(settled, around, topics) for settled in consumers]
     warn_of_exposure(model, report)
     check_groups(consumers, report)

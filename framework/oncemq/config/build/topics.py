@@ -5,6 +5,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oncemq.common.clock import Clock
+from oncemq.common.durations import LONGEST_DELAY
 from oncemq.config.build.reader import build_decoder
 from oncemq.config.build.shared_parts import Reporter, written
 from oncemq.config.build.traces import messaging_system
@@ -13,7 +15,7 @@ from oncemq.config.model.foreign_names import answer
 from oncemq.config.model.validate import field_names
 from oncemq.contracts.adapter import Adapter
 from oncemq.message.decoding import Decoder
-from oncemq.message.outgoing import OutgoingTopic, WhenUnroutable
+from oncemq.message.outgoing import DelayBy, Delays, OutgoingTopic, WhenUnroutable
 from oncemq.message.reader import Reader
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def build_topics(
     folder: Path,
     report: Reporter,
     adapters: Mapping[str, Adapter],
+    clock: Clock,
     tracing: "Tracing | None" = None,
 ) -> dict[str, OutgoingTopic]:
     """Return the topics by name; problems of a topic are reported, unless its consumers report them.
@@ -36,6 +39,7 @@ def build_topics(
         folder: the folder of the app's file.
         report: receives problems.
         adapters: by the broker's name; they validate messages on publishing.
+        clock: the time of messages that are published for later.
         tracing: writes the current trace into published messages; None = not traced.
     """
     consumed = {consumer.topic for consumer in model.consumers.values()}
@@ -49,11 +53,14 @@ def build_topics(
         broker = brokers.get(name)
         adapter = adapters.get(broker or "")
         limit = None if adapter is None else adapter.capabilities.max_headers
+        delays = _delays(model, name, topic, adapter, clock, report)
         trace = None
         if tracing is not None and broker is not None:
             trace = tracing.publishing(messaging_system(model.brokers[broker].url.scheme), name)
         found = (
-            None if broker is None else _topic(name, topic, broker, folder, report, consumed, limit, trace)
+            None
+            if broker is None
+            else _topic(name, topic, broker, folder, report, consumed, limit, trace, delays)
         )
         if found is not None:
             built[name] = found
@@ -69,6 +76,7 @@ def _topic(
     consumed: Collection[str],
     max_headers: int | None,
     trace: Callable[[dict[str, str], str], None] | None,
+    delays: Delays,
 ) -> OutgoingTopic | None:
     body_format = topic.format or "json"
     try:
@@ -86,8 +94,38 @@ def _topic(
             report.error(("topics", name), error)
     unroutable = WhenUnroutable(topic.unroutable or WhenUnroutable.WAIT)
     return OutgoingTopic(
-        name, broker, written(topic.options), body_format, decode, reader, unroutable, max_headers, trace
+        name,
+        broker,
+        written(topic.options),
+        body_format,
+        decode,
+        reader,
+        unroutable,
+        max_headers,
+        trace,
+        delays,
     )
+
+
+def _delays(
+    model: AppModel, name: str, topic: Topic, adapter: Adapter | None, clock: Clock, report: Reporter
+) -> Delays:
+    """Return what holds this topic's messages back; a wish that cannot be fulfilled is reported."""
+    exact = adapter is not None and adapter.capabilities.precise_delay
+    path = ("topics", name, "delay_by")
+    if topic.delay_by == DelayBy.OUTBOX and model.database is None:
+        report.at(path, "without a database there is no outbox that keeps messages", "add database:")
+    if topic.delay_by == DelayBy.BROKER and adapter is not None and not exact:
+        report.at(
+            path,
+            "this broker has no exact timer: it would deliver delayed messages at steps of its own, or not in time",
+            "write delay_by: outbox, with a database",
+        )
+    if topic.delay_by != DelayBy.BROKER and model.database is not None:
+        return Delays(DelayBy.OUTBOX, clock=clock)
+    if not exact or adapter is None:
+        return Delays(clock=clock)
+    return Delays(DelayBy.BROKER, adapter.capabilities.longest_delay or LONGEST_DELAY, clock)
 
 
 def _reader(name: str, topic: Topic, broker: str, decode: Decoder) -> Reader | None:

@@ -38,6 +38,8 @@ EffectsName = Annotated[str, PlainValidator(one_of("database", "external")), _wo
 OnRetry = Annotated[str, PlainValidator(one_of("go_on", "hold_key")), _words("go_on", "hold_key")]
 _UNROUTABLE = ("wait", "drop", "dead_letter")
 Unroutable = Annotated[str, PlainValidator(one_of(*_UNROUTABLE)), _words(*_UNROUTABLE)]
+_DELAYED_BY = ("outbox", "broker")
+DelayedBy = Annotated[str, PlainValidator(one_of(*_DELAYED_BY)), _words(*_DELAYED_BY)]
 LogFormat = Annotated[
     Literal["auto", "console", "json"],
     PlainValidator(one_of("auto", "console", "json")),
@@ -275,6 +277,13 @@ class Topic(OpenSection, Meaning):
         "later messages of its key wait for it; the default), `drop` (logged and counted), or `dead_letter` (kept for "
         "`oncemq outbox retry`; later messages of its key are sent).",
         examples=["dead_letter"],
+    )
+    delay_by: DelayedBy | None = Field(
+        None,
+        description="What holds a message back that is published with a delay: `outbox` (the app's database, so it can be "
+        "cancelled and inspected; the default with a database), or `broker` (its own exact timer, on RocketMQ and the "
+        "embedded broker; it cannot be cancelled).",
+        examples=["broker"],
     )
 
 

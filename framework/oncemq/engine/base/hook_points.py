@@ -19,8 +19,8 @@ POINTS = (
     "shutdown",
 )
 
-OUTBOX_POINTS = ("outbox-published",)
-"""Between a broker's confirmation of a handler's published message and the deletion of its row."""
+OUTBOX_POINTS = ("delayed-released", "outbox-published")
+"""After due messages have moved to the outbox; between a broker's confirmation of a message and the deletion of its row."""
 
 TRANSACTION_POINTS = (
     "message-held",

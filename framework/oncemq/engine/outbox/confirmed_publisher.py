@@ -62,6 +62,9 @@ class Publishing:
         topic = self._topics.get(name)
         if topic is None:
             return [BrokerRefused(unknown_topic(name, self._topics))] * len(messages)
+        if any(message.due_at is not None for message in messages):
+            now = topic.delays.clock.now()
+            messages = [message.timed(now) for message in messages]
         try:
             answers = self._adapter(topic.broker).publish(name, topic.options, messages)
         except BrokerError as error:

@@ -1,7 +1,7 @@
 """Relays the outbox to the brokers: right after the commit, and later what dead processes or outages left behind."""
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Self
 from uuid import uuid4
 
@@ -15,12 +15,16 @@ from oncemq.engine.outbox.broker_sender import BrokerSender, DueIn
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger.database.connect import READ_ONLY
-from oncemq.ledger.messages import outbox
+from oncemq.ledger.messages import delayed, outbox
 from oncemq.ledger.messages.outbox import Claim, Stored
+from oncemq.ledger.records.exclusive_units import enter_exclusive
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.observers import Observers
 
 _TAKE_OVER = 200
+_RELEASE = 500
+LOOK_FOR_DUE = timedelta(seconds=1)
+"""The pause between two looks for messages that are due: half of it is their usual delay."""
 _ENOUGH_WAITS = 1000
 
 
@@ -82,8 +86,13 @@ class Relay:
 
     def keep(self, connection: Connection, run: Run) -> Sequence[Stored]:
         """Store the messages of a run's applied items in this transaction; returns the rows for `send`."""
-        messages = [(sent.topic, sent.message) for sent in run.published if _counts(sent)]
-        return self.add(connection, run.consumer, messages) if messages else ()
+        outgoing = [sent for sent in run.published if _counts(sent)]
+        return self._keep(connection, run.consumer, outgoing, self._clock.now()) if outgoing else ()
+
+    def postpone(self, consumer: str, outgoing: Sequence[Outgoing]) -> None:
+        """Store messages for later, and delete cancelled ones, in a transaction of their own."""
+        with self._engine.begin() as connection:
+            self._keep(connection, consumer, outgoing, self._clock.now())
 
     def add(
         self,
@@ -101,9 +110,13 @@ class Relay:
             messages: topic and message.
             owned: this process sends them; otherwise any relay that finds them.
         """
-        now = self._clock.now()
-        claim = Claim(self._app, self._owner, now + self._window) if owned else Claim(self._app, "", now)
-        return outbox.add(connection, claim, scope, messages, now)
+        outgoing = [Outgoing(topic, message, None) for topic, message in messages]
+        return self._keep(connection, scope, outgoing, self._clock.now(), owned=owned)
+
+    def cancel(self, connection: Connection, topic: str, wanted: OutgoingMessage) -> int:
+        """Delete, in an open transaction, messages that were published for later; returns how many."""
+        chosen = delayed.chosen_by(Outgoing(topic, wanted, None, cancels=True))
+        return delayed.cancel(connection, self._app, chosen)
 
     def committed(self, run: Run) -> None:
         """Send the rows stored by the run, in a separate thread."""
@@ -127,14 +140,20 @@ class Relay:
         # Without a lease: claims in the rows decide, so a dead process's rows wait for one time-out only.
         return UpkeepTask(f"relay {self._app}", every, self._take_over, everywhere=True)
 
+    def due_task(self, *, every: timedelta) -> UpkeepTask:
+        """Return the background task: sending messages that were published for later, when they are due."""
+        # Without a lease: else the messages due would wait for the lease of a process that died.
+        return UpkeepTask(f"send delayed {self._app}", every, self._release, everywhere=True)
+
     def waiting(self) -> int:
         """Return the number of messages that this process is about to send."""
         return sum(post.waiting() for post in list(self._posts.values()))
 
     def unsent(self) -> int:
-        """Return the number of the app's outbox rows that are still to be sent, by any process."""
+        """Return the number of the app's outbox rows and due messages that are still to be sent, by any process."""
         with self._engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-            return outbox.depth(connection, self._app).messages
+            due = delayed.waiting(connection, self._app, self._clock.now()).due
+            return outbox.depth(connection, self._app).messages + due
 
     def stop(self, *, grace: timedelta) -> None:
         """Send the rows that this process still has, within `grace`; the rest stays in the outbox."""
@@ -158,6 +177,35 @@ class Relay:
             taken = outbox.take_over(connection, claim, now, _TAKE_OVER, self._busy())
         self._put(taken)
         return len(taken) == _TAKE_OVER
+
+    def _release(self, engine: Engine) -> bool:
+        """Give due messages to the senders, one process of the app at a time: so a key's messages keep their order."""
+        if self._stopped:
+            return False
+        now = self._clock.now()
+        with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+            if not delayed.any_due(connection, self._app, now):
+                return False
+        with engine.begin() as connection:
+            enter_exclusive(connection, f"{self._app} delayed")
+            now = self._clock.now()
+            claim = Claim(self._app, self._owner, now + self._window)
+            released = delayed.release(connection, claim, now, _RELEASE, self._busy())
+        self._point("delayed-released")
+        self._put(released)
+        return len(released) == _RELEASE
+
+    def _keep(
+        self,
+        connection: Connection,
+        scope: str,
+        outgoing: Sequence[Outgoing],
+        now: datetime,
+        *,
+        owned: bool = True,
+    ) -> list[Stored]:
+        claim = Claim(self._app, self._owner, now + self._window) if owned else Claim(self._app, "", now)
+        return delayed.keep(connection, claim, scope, outgoing, now)
 
     def _busy(self) -> list[str]:
         """Return the topics with enough waiting rows here: an unavailable broker must not delay the others."""

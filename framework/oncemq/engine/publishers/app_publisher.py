@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Self
@@ -50,6 +50,8 @@ class NewMessage:
         version: sent in the header `version`.
         headers: text to text.
         message_id: your own id instead of a generated one.
+        delay: how long from now it is held back: a timedelta, text such as "30m", or seconds.
+        at: until when it is held back instead, aware.
     """
 
     body: Any
@@ -57,6 +59,8 @@ class NewMessage:
     version: int | None = None
     headers: Mapping[str, str] | None = None
     message_id: str | None = None
+    delay: timedelta | str | float | None = None
+    at: datetime | None = None
 
 
 class AppPublisher:
@@ -113,6 +117,8 @@ class AppPublisher:
         version: int | None = None,
         headers: Mapping[str, str] | None = None,
         message_id: str | None = None,
+        delay: timedelta | str | float | None = None,
+        at: datetime | None = None,
         session: Session | Connection | None = None,
     ) -> str:
         """Return the message's id once its broker has confirmed it, or, with a session, once it is stored.
@@ -124,24 +130,55 @@ class AppPublisher:
             version: sent in the header `version`.
             headers: text to text.
             message_id: your own id instead of a generated one.
+            delay: how long from now the message is held back: a timedelta, text such as "30m", or seconds. It is stored
+                in the app's database until then; with `delay_by: broker` its broker keeps it.
+            at: until when it is held back instead, aware; a moment that is over means now.
             session: a SQLAlchemy session or connection on the app's database: the message is part of its transaction,
                 sent after the commit at least once, by this process or by any worker of the app; never after a rollback.
 
         Raises:
-            Unpublishable: no such topic, its consumers could not read the message, or the session is not on
-                the app's database.
+            Unpublishable: no such topic, its consumers could not read the message, nothing can hold it back, or the
+                session is not on the app's database.
             BrokerUnavailable: the broker is unreachable, or did not confirm in time: it may have the message.
             BrokerRefused: the broker refused the message.
         """
-        new = NewMessage(body, key, version, headers, message_id)
+        new = NewMessage(body, key, version, headers, message_id, delay, at)
         if session is not None:
             return self._here().store(session, topic, [new])[0]
         connections = self._here()
         message = connections.message(topic, new)
+        if _waits(message):
+            connections.open_outbox().store([(topic, message)])
+            return message.message_id or ""
         error = connections.publishing.publish(topic, [message])[0]
         if error is not None:
             raise error
         return message.message_id or ""
+
+    def cancel(
+        self,
+        topic: str,
+        *,
+        key: str | int | None = None,
+        message_id: str | None = None,
+        session: Session | Connection | None = None,
+    ) -> int:
+        """Have messages forgotten that were published for later; returns how many.
+
+        What is due already may be on its way: its consumer should look whether it still applies.
+
+        Args:
+            topic: the name of a topic below `topics`.
+            key: those of this business key.
+            message_id: the one with this id, as `publish` returned it.
+            session: as for `publish`: if its transaction is rolled back, nothing is forgotten.
+
+        Raises:
+            Unpublishable: no such topic, neither key nor id, or its messages are not held back by the outbox.
+        """
+        connections = self._here()
+        wanted = connections.declared(topic).cancellation(key, message_id)
+        return connections.open_outbox().cancel(session, topic, wanted)
 
     def publish_many(
         self, topic: str, messages: Iterable[Any], *, session: Session | Connection | None = None
@@ -165,12 +202,17 @@ class AppPublisher:
         if session is not None:
             return connections.store(session, topic, news)
         ready = [connections.message(topic, new) for new in news]
+        if later := [(topic, message) for message in ready if _waits(message)]:
+            connections.open_outbox().store(later)
         errors: dict[int, BrokerError] = {}
-        pending, sent = iter(ready), 0
+        pending = ((position, message) for position, message in enumerate(ready) if not _waits(message))
         while chunk := list(islice(pending, CHUNK)):
-            answers = enumerate(connections.publishing.publish(topic, chunk), sent)
-            errors |= {position: error for position, error in answers if error is not None}
-            sent += len(chunk)
+            answers = connections.publishing.publish(topic, [message for _, message in chunk])
+            errors |= {
+                position: error
+                for (position, _), error in zip(chunk, answers, strict=True)
+                if error is not None
+            }
         if errors:
             raise PartlyPublished(topic, len(ready), errors)
         return [message.message_id or "" for message in ready]
@@ -243,8 +285,14 @@ class _Connections:
         Raises:
             Unpublishable: no such topic, or its consumers could not read the message.
         """
-        return self._declared(topic).message(
-            new.body, key=new.key, version=new.version, headers=new.headers, message_id=new.message_id
+        return self.declared(topic).message(
+            new.body,
+            key=new.key,
+            version=new.version,
+            headers=new.headers,
+            message_id=new.message_id,
+            delay=new.delay,
+            at=new.at,
         )
 
     def store(self, session: Session | Connection, topic: str, news: Sequence[NewMessage]) -> list[str]:
@@ -302,11 +350,21 @@ class _Connections:
             with suppress(Exception):
                 engine.dispose(close=False)
 
-    def _declared(self, name: str) -> OutgoingTopic:
+    def declared(self, name: str) -> OutgoingTopic:
+        """Return a topic.
+
+        Raises:
+            Unpublishable: there is none of this name.
+        """
         found = self.plan.topics.get(name)
         if found is None:
             raise Unpublishable(unknown_topic(name, self.plan.topics))
         return found
+
+
+def _waits(message: OutgoingMessage) -> bool:
+    """Return whether the app's database keeps the message until it is due."""
+    return message.due_at is not None and not message.timer
 
 
 def _forget_connections(publisher: "weakref.ref[AppPublisher]") -> None:

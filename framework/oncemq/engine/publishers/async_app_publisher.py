@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -61,18 +62,35 @@ class AsyncAppPublisher:
         version: int | None = None,
         headers: Mapping[str, str] | None = None,
         message_id: str | None = None,
+        delay: timedelta | str | float | None = None,
+        at: datetime | None = None,
         session: "AsyncSession | AsyncConnection | None" = None,
     ) -> str:
         """Return the message's id once its broker has confirmed it, or, with a session, once it is stored.
 
         As `AppPublisher.publish`, with the same errors; `session` is an `AsyncSession` or `AsyncConnection`.
         """
-        given = {"key": key, "version": version, "headers": headers, "message_id": message_id}
-        call = partial(self._publisher.publish, topic, body, **given)  # type: ignore[arg-type]
+        given: dict[str, Any] = {"key": key, "version": version, "headers": headers, "message_id": message_id}
+        call = partial(self._publisher.publish, topic, body, **given, delay=delay, at=at)
         if session is None:
             return await self._in_thread(call)
         await self._in_thread(self._publisher.open)
         return str(await session.run_sync(lambda sync: call(session=sync)))
+
+    async def cancel(
+        self,
+        topic: str,
+        *,
+        key: str | int | None = None,
+        message_id: str | None = None,
+        session: "AsyncSession | AsyncConnection | None" = None,
+    ) -> int:
+        """Have messages forgotten that were published for later, as `AppPublisher.cancel`; returns how many."""
+        call = partial(self._publisher.cancel, topic, key=key, message_id=message_id)
+        if session is None:
+            return await self._in_thread(call)
+        await self._in_thread(self._publisher.open)
+        return int(await session.run_sync(lambda sync: call(session=sync)))
 
     async def publish_many(
         self,

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.outbox.confirmed_publisher import Publishing
-from oncemq.engine.outbox.relay import Relay
+from oncemq.engine.outbox.relay import LOOK_FOR_DUE, Relay
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import Unpublishable
 from oncemq.ledger.database.connect import READ_ONLY
@@ -43,6 +43,9 @@ class CallerOutbox:
         self._lock = threading.Lock()
         self._known: weakref.WeakKeyDictionary[Engine, Relay] = weakref.WeakKeyDictionary()
         self._relays: dict[str, Relay] = {}
+        self._engines = plan.engines
+        self._layout = plan.layout
+        self._by_shard: list[Relay] = []
         self._upkeep: list[Upkeep] = []
         observers = Observers(())
         for engine in plan.engines:
@@ -50,7 +53,9 @@ class CallerOutbox:
                 plan.name, engine, publishing, plan.clock, observers, redact, plan.outbox_window, nothing
             )
             self._relays[self._ledger_id(engine)] = relay
-            self._upkeep.append(Upkeep(engine, [relay.task(every=_RELAY_EVERY)], plan.clock, _failed))
+            self._by_shard.append(relay)
+            tasks = [relay.task(every=_RELAY_EVERY), relay.due_task(every=LOOK_FOR_DUE)]
+            self._upkeep.append(Upkeep(engine, tasks, plan.clock, _failed))
         for upkeep in self._upkeep:
             upkeep.start()
 
@@ -68,12 +73,41 @@ class CallerOutbox:
             # There is no event for the end of a connection's transaction: relays find the messages at their next look.
             relay.add(connection, self._scope, messages, owned=False)
 
+    def store(self, messages: Sequence[tuple[str, OutgoingMessage]]) -> None:
+        """Store messages in transactions of their own, each on the shard of its key."""
+        by_shard: dict[int, list[tuple[str, OutgoingMessage]]] = {}
+        for topic, message in messages:
+            by_shard.setdefault(self._shard_of(message.key), []).append((topic, message))
+        for shard, mine in by_shard.items():
+            relay = self._by_shard[shard]
+            with self._engines[shard].begin() as connection:
+                stored = relay.add(connection, self._scope, mine)
+            relay.send(stored)
+
+    def cancel(self, session: Session | Connection | None, topic: str, wanted: OutgoingMessage) -> int:
+        """Delete messages that were published for later: in the session's transaction, or in own ones; returns how many.
+
+        Raises:
+            Unpublishable: the session's database is not the app's, or has no outbox table.
+        """
+        if session is not None:
+            connection = _connection_of(session)
+            return self._relay_of(connection).cancel(connection, topic, wanted)
+        count = 0
+        for engine, relay in zip(self._engines, self._by_shard, strict=True):
+            with engine.begin() as connection:
+                count += relay.cancel(connection, topic, wanted)
+        return count
+
     def close(self, grace: timedelta) -> None:
         """Send the committed rows, within `grace`."""
         for upkeep in self._upkeep:
             upkeep.stop()
         for relay in self._relays.values():
             relay.stop(grace=grace)
+
+    def _shard_of(self, key: str | None) -> int:
+        return 0 if self._layout is None or key is None else self._layout.shard_of(key)
 
     def _relay_of(self, connection: Connection) -> Relay:
         found = self._known.get(connection.engine)

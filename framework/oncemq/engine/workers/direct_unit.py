@@ -2,14 +2,14 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from oncemq.common.clock import Clock
 from oncemq.common.error_text import is_a
-from oncemq.contracts.unit import Item, Outbox, Run, Unit
+from oncemq.contracts.unit import Item, Outbox, Outgoing, Run, Unit
 from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
 from oncemq.engine.base.error_verdicts import as_engine_error, judge
 from oncemq.engine.base.items import make_item
@@ -102,11 +102,19 @@ class Finisher:
             except Exception as error:
                 self._failed("a strategy's committed hook", error)
 
+    def _postpone(self, run: Run, item: Item, later: Sequence[Outgoing]) -> None:
+        if item.verdict is PROCEED and self._outbox is not None:
+            self._outbox.postpone(run.consumer, later)
+
     def _steps(self, run: Run, item: Item) -> Iterator[tuple[str, Step]]:
         if self._chain.stores_outgoing:
             run.published = run.outgoing or ()
         elif run.outgoing:
+            later = [sent for sent in run.outgoing if sent.waits or sent.cancels]
+            run.outgoing = [sent for sent in run.outgoing if not sent.waits and not sent.cancels]
             yield "publish", lambda: self._send(run)
+            if later:
+                yield "publish for later", lambda: self._postpone(run, item, later)
         run.outgoing = None
         if item.verdict is not None and item.verdict.final:
             for record in self._chain.records:

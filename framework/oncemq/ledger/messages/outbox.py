@@ -35,6 +35,7 @@ from oncemq.ledger.sql.column_types import Bytes, ExactText, LongText, Moment
 from oncemq.ledger.sql.in_values import among
 from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.message.envelope import OutgoingMessage
+from oncemq.message.headers import DUE_AT
 
 TABLE = ledger_table(
     "outbox",
@@ -309,12 +310,20 @@ def of_key(connection: Connection, app: str, key: str) -> list[dict[str, object]
 
 
 def _json(message: OutgoingMessage) -> str:
-    return json.dumps(dict(message.headers))
+    due = {} if message.due_at is None else {DUE_AT: message.due_at.isoformat()}
+    return json.dumps({**message.headers, **due})
 
 
 def _stored(row: object) -> Stored:
     columns = row._mapping  # type: ignore[attr-defined]
+    headers = json.loads(columns["headers"])
+    due = headers.pop(DUE_AT, None)
     message = OutgoingMessage(
-        bytes(columns["body"]), json.loads(columns["headers"]), columns["key"], columns["message_id"]
+        bytes(columns["body"]),
+        headers,
+        columns["key"],
+        columns["message_id"],
+        due_at=None if due is None else datetime.fromisoformat(due),
+        timer=due is not None,
     )
     return Stored(columns["id"], columns["topic"], message, columns["attempts"])

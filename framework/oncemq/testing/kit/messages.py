@@ -49,9 +49,16 @@ def as_sent(topics: Mapping[str, OutgoingTopic], topic: str, new: NewMessage) ->
     if declared is None:
         raise Unpublishable(unknown_topic(topic, topics))
     try:
-        return declared.message(
-            new.body, key=new.key, version=new.version, headers=new.headers, message_id=new.message_id
+        made = declared.message(
+            new.body,
+            key=new.key,
+            version=new.version,
+            headers=new.headers,
+            message_id=new.message_id,
+            delay=new.delay,
+            at=new.at,
         )
+        return made.timed(declared.delays.clock.now())
     except Unpublishable:
         headers = dict(new.headers or {})
         if new.version is not None:

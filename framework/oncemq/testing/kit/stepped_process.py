@@ -19,7 +19,7 @@ from oncemq.engine.plan import AppPlan
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
 from oncemq.ledger.database.connect import READ_ONLY
-from oncemq.ledger.messages import outbox, parking
+from oncemq.ledger.messages import delayed, outbox, parking
 from oncemq.observe.events import Observer
 from oncemq.observe.monitor import Monitor
 from oncemq.testing.fake_clock import FakeClock
@@ -212,7 +212,7 @@ def _first_due(engine: Engine, now: datetime) -> datetime | None:
     with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
         found = [
             connection.execute(select(func.min(due)).where(due > now)).scalar()
-            for due in (_due(parking.TABLE), _due(outbox.TABLE))
+            for due in (_due(parking.TABLE), _due(outbox.TABLE), _due(delayed.TABLE))
         ]
     return min((moment for moment in found if moment is not None), default=None)
 

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, select
 from oncemq.engine.application import Application, create_tables
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger.database.connect import READ_ONLY
-from oncemq.ledger.messages import outbox, parking
+from oncemq.ledger.messages import delayed, outbox, parking
 from oncemq.observe.monitor import Monitor
 from oncemq.testing.kit.outcomes import OutcomeRecorder
 
@@ -115,7 +115,7 @@ class ThreadedProcess:
         return not any(row.waiting for row in rows) and not any(map(_unsent, self._plan.engines))
 
     def _any_due(self) -> bool:
-        return any(_parked_due(self._plan, engine) for engine in self._plan.engines)
+        return any(_waiting_due(self._plan, engine) for engine in self._plan.engines)
 
 
 def _unsent(engine: Engine) -> bool:
@@ -125,7 +125,9 @@ def _unsent(engine: Engine) -> bool:
         return connection.execute(unsent).first() is not None
 
 
-def _parked_due(plan: AppPlan, engine: Engine) -> bool:
-    due = select(parking.TABLE.c.id).where(parking.TABLE.c.due_at <= plan.clock.now()).limit(1)
+def _waiting_due(plan: AppPlan, engine: Engine) -> bool:
+    """Return whether a parked message, or one that was published for later, is due."""
+    now = plan.clock.now()
+    due = select(parking.TABLE.c.id).where(parking.TABLE.c.due_at <= now).limit(1)
     with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-        return connection.execute(due).first() is not None
+        return connection.execute(due).first() is not None or delayed.any_due(connection, plan.name, now)

@@ -3,6 +3,7 @@
 from defects.defect import Defect, Edit
 
 PUBLISHER = "tests/unit/engine/publishers/test_app_publisher.py"
+DELAYED = "tests/unit/ledger/messages/test_delayed.py"
 UNROUTABLE = "tests/unit/engine/test_outbox_unroutable.py"
 
 DEFECTS = (
@@ -32,6 +33,54 @@ DEFECTS = (
             )
         ],
         [f"{PUBLISHER}::test_a_rolled_back_transaction_sends_nothing[postgresql]"],
+    ),
+    Defect(
+        "early-by-the-process-clock",
+        "A message that was published for later is not sent before its moment by the database's clock.",
+        [
+            Edit(
+                "framework/oncemq/ledger/messages/delayed.py",
+                "return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(connection.dialect))",
+                "return TABLE.c.due_at <= now",
+            )
+        ],
+        [f"{DELAYED}::test_a_message_of_a_broken_clock_is_not_released[sqlite]"],
+    ),
+    Defect(
+        "cancelling-holds-up-the-others",
+        "A transaction that is about to cancel a message holds up no other message that is due.",
+        [
+            Edit(
+                "framework/oncemq/ledger/messages/delayed.py",
+                "skip_locked=can_skip_locked(connection)",
+                "skip_locked=False",
+            )
+        ],
+        [f"{DELAYED}::test_what_a_transaction_is_about_to_cancel_is_left_out[postgresql]"],
+    ),
+    Defect(
+        "cancelled-although-published-later",
+        "A cancellation covers what was published before it, not what is published after it.",
+        [
+            Edit(
+                "framework/oncemq/ledger/messages/delayed.py",
+                "            later = [earlier for earlier in later if not _is_meant(sent, earlier)]\n",
+                "",
+            )
+        ],
+        [f"{DELAYED}::test_cancellations_count_for_what_was_published_before_them[sqlite]"],
+    ),
+    Defect(
+        "delays-hold-their-key-back",
+        "A message that waits for its moment does not hold back later messages of its key.",
+        [
+            Edit(
+                "framework/oncemq/ledger/messages/delayed.py",
+                "        elif sent.waits:\n            later.append(sent)\n",
+                "",
+            )
+        ],
+        [f"{DELAYED}::test_a_message_waits_and_is_then_a_row_of_the_outbox[sqlite]"],
     ),
     Defect(
         "any-database-will-do",

@@ -79,6 +79,7 @@ def test_json_is_one_object(line):
         "history",
         "suspects",
         "outbox",
+        "delayed",
         "changes",
         "paused",
         "requests",

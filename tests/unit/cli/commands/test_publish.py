@@ -152,3 +152,47 @@ def test_a_forged_line_in_a_problem_is_escaped(line):
     )
     assert len(result.stderr.splitlines()) == 1
     assert "\x1b" not in result.stderr
+
+
+def test_messages_for_later_are_stored_until_they_are_due(line):
+    """The broker has nothing yet; `outbox list --delayed` says what is due when, and `drop --delayed` forgets it."""
+    line.create_tables()
+    result = line.run(
+        "publish", "order.paid", "--delay", "30m", stdin='{"order_id": "a1"}\n{"order_id": "b2"}\n'
+    )
+    assert (result.exit_code, result.stdout[:38]) == (0, "published 2 messages to order.paid for")
+    assert line.waiting() == 0
+    rows = [json.loads(row) for row in line.run("outbox", "list", "--delayed", "--json").stdout.splitlines()]
+    assert [(row["topic"], row["key"], row["consumer"]) for row in rows] == [
+        ("order.paid", "a1", "publish"),
+        ("order.paid", "b2", "publish"),
+    ]
+    dropped = line.run("outbox", "drop", "--delayed", "--key", "a1", "--yes")
+    assert dropped.stdout == "dropped 1 message\n"
+    assert "published for later" in line.run("inspect", "b2").stdout
+    assert "nothing is known" in line.run("inspect", "a1").stdout
+
+
+def test_messages_for_later_may_wait_at_the_broker(line):
+    """With `delay_by: broker` it gets them at once, and delivers them later."""
+    line.app.write_text(line.app.read_text().replace("{format: text,", "{format: text, delay_by: broker,"))
+    result = line.run("publish", "notes", "--envelope", "--delay", "30m", stdin='{"body": "x", "key": "k"}\n')
+    assert (result.exit_code, result.stdout[:33]) == (0, "published 1 message to notes for ")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--delay", "soon"], "'soon' is not a duration"),
+        (["--delay", "-5m"], "'-5m' is not a duration"),
+        (["--at", "tomorrow"], "Invalid isoformat string"),
+        (["--at", "2031-01-01T00:00:00"], "has no time zone"),
+        (["--delay", "5m", "--at", "2031-01-01T00:00:00Z"], "leave one out"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_a_wrong_moment_publishes_nothing(line, options, says):
+    """The exit code is that of a wrong option."""
+    result = line.run("publish", "order.paid", *options, stdin='{"order_id": "a1"}\n')
+    assert (result.exit_code, line.waiting()) == (2, 0)
+    assert says in " ".join(result.stderr.split())

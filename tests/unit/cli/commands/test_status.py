@@ -65,7 +65,14 @@ def test_nothing_waits(app: App) -> None:
         }
     ]
     assert (found["outbox"], found["processes"]) == (
-        {"messages": 0, "oldest": None, "refused": 0, "dead_letters": 0},
+        {
+            "messages": 0,
+            "oldest": None,
+            "refused": 0,
+            "dead_letters": 0,
+            "delayed": 0,
+            "next_due": None,
+        },
         [],
     )
 

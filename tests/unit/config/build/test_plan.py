@@ -1,6 +1,7 @@
 """From the model to the plan: what is inherited, what is imported, and what the framework's own rules refuse."""
 
 import sys
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from oncemq.contracts.checks import Effects
 from oncemq.errors import InvalidPayload, MissingExtra
 from oncemq.message.envelope import Message
 from oncemq.message.outgoing import WhenUnroutable
+from oncemq.testing.scripted import ScriptedAdapter
 from support.declared import BASE, loaded, problems
 
 ORDERS = "{key: body.id, strategies: [decide]}"
@@ -28,6 +30,24 @@ def test_unroutable_messages_are_kept_in_a_database(tmp_path):
     assert plan.topics["orders"].unroutable is WhenUnroutable.DEAD_LETTER
     found = problems(tmp_path, WITHOUT_DATABASE.replace(ORDERS, kept))
     assert any("without a database no message can be kept" in str(problem) for problem in found)
+
+
+def test_without_a_database_no_outbox_keeps_delayed_messages(tmp_path):
+    """`delay_by: outbox` needs one."""
+    wished = "{key: body.id, strategies: [decide], delay_by: outbox}"
+    found = problems(tmp_path, WITHOUT_DATABASE.replace(ORDERS, wished))
+    assert any(
+        "without a database there is no outbox that keeps messages" in str(problem) for problem in found
+    )
+
+
+def test_a_broker_without_an_exact_timer_keeps_no_delayed_messages(tmp_path, monkeypatch):
+    """`delay_by: broker` is refused where delays would be rounded."""
+    rounding = replace(ScriptedAdapter.capabilities, precise_delay=False)
+    monkeypatch.setattr(ScriptedAdapter, "capabilities", rounding)
+    wished = "{key: body.id, strategies: [decide], delay_by: broker}"
+    found = problems(tmp_path, BASE.replace(ORDERS, wished))
+    assert any("this broker has no exact timer" in str(problem) for problem in found)
 
 
 def test_defaults_of_a_bare_consumer(tmp_path):
