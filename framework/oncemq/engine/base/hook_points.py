@@ -19,8 +19,11 @@ POINTS = (
     "shutdown",
 )
 
-OUTBOX_POINTS = ("delayed-released", "outbox-published")
-"""After due messages have moved to the outbox; between a broker's confirmation of a message and the deletion of its row."""
+OUTBOX_POINTS = ("outbox-published",)
+"""Between a broker's confirmation of a handler's published message and the deletion of its row."""
+
+DELAYED_POINTS = ("delayed-released",)
+"""After messages that are due have moved to the outbox, and before they are sent."""
 
 TRANSACTION_POINTS = (
     "message-held",
