@@ -77,6 +77,7 @@ def extra_for(module: str) -> str:
     """Return the extra of this distribution that installs `module`."""
     extras = {
         "pika": "rabbitmq",
+        "confluent_kafka": "kafka",
         "psycopg": "postgres",
         "pymysql": "mysql",
         "aiosqlite": "async",

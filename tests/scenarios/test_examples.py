@@ -13,7 +13,7 @@ import yaml
 
 from interop import redisson
 from services.catalog import FOLDER
-from support.brokers.places import EMBEDDED, POSTGRESQL, ROCKETMQ, Place, make_place
+from support.brokers.places import EMBEDDED, KAFKA_POSTGRESQL, POSTGRESQL, ROCKETMQ, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -64,6 +64,7 @@ def as_pattern(printed: str) -> re.Pattern[str]:
         *((name, EMBEDDED) for name in NAMES if name not in {*ON_REDIS, "paid-points"}),
         *(pytest.param(name, ROCKETMQ, marks=pytest.mark.server) for name in ON_ROCKETMQ),
         *(pytest.param(name, POSTGRESQL, marks=pytest.mark.server) for name in ON_SERVERS),
+        pytest.param("clickstream", KAFKA_POSTGRESQL, marks=pytest.mark.server),
     ],
     indirect=["place"],
 )

@@ -15,11 +15,13 @@ class Colour:
 class Point:
     """An entry point whose package needs another one that is not installed."""
 
-    name = "amqp"
+    def __init__(self, name: str, module: str) -> None:
+        self.name = name
+        self.module = module
 
     def load(self):
         """Fail as an import does."""
-        raise ModuleNotFoundError("No module named 'pika'", name="pika")
+        raise ModuleNotFoundError(f"No module named {self.module!r}", name=self.module)
 
 
 def test_a_registered_class_is_found_by_its_name() -> None:
@@ -41,11 +43,16 @@ def test_nothing_is_suggested_where_nothing_is_close() -> None:
     assert did_you_mean("xyzzy", []) == " (known: none)"
 
 
-def test_a_missing_package_is_answered_with_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "module", "extra"), [("amqp", "pika", "rabbitmq"), ("kafka", "confluent_kafka", "kafka")]
+)
+def test_a_missing_package_is_answered_with_the_install_line(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, module: str, extra: str
+) -> None:
     """An implementation whose dependency is absent says which extra brings it."""
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Point()])
-    with pytest.raises(MissingExtra, match=r"pip install 'oncemq\[rabbitmq\]'"):
-        Registry("oncemq.adapters", "adapter").get("amqp")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Point(scheme, module)])
+    with pytest.raises(MissingExtra, match=rf"pip install 'oncemq\[{extra}\]'"):
+        Registry("oncemq.adapters", "adapter").get(scheme)
 
 
 def test_names_are_sorted_and_named_once() -> None:

@@ -26,8 +26,8 @@ class Capabilities:
         partitioned: members share a topic by its queues: messages in a member's queue wait for this member,
             until it leaves or another one joins; messages behind an unsettled one may be redelivered with it.
         lease: deliveries expire (`Delivery.expires_at`) unless extended.
-        outlives_connection: leased deliveries stay ours when the connection is lost, and a loss is never reported;
-            otherwise every unsettled delivery is void then.
+        outlives_connection: unsettled deliveries stay ours when the connection is lost, as long as their lease or the
+            member's session lasts; otherwise every unsettled delivery is void then.
         cumulative_ack: settling many is cheaper than settling each.
         browse_dead_letters: dead letters can be listed, replayed and purged.
         survives_restart: confirmed messages outlive a restart of the broker.

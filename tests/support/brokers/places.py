@@ -14,6 +14,7 @@ POSTGRESQL = "rabbitmq+postgresql"
 MARIADB = "rabbitmq+mariadb"
 ROCKETMQ = "rocketmq+sqlite"
 ROCKETMQ_POSTGRESQL = "rocketmq+postgresql"
+KAFKA_POSTGRESQL = "kafka+postgresql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,11 @@ def make_place(kind: str, request: pytest.FixtureRequest, folder: Path, name: st
     if kind == ROCKETMQ_POSTGRESQL:
         database = request.getfixturevalue("postgresql_database")
         yield Place(request.getfixturevalue("rocketmq_url"), database, name, folder)
+        return
+    if kind == KAFKA_POSTGRESQL:
+        # A process that takes over a static member's name has its partitions at once, without waiting for its death.
+        url = f"{request.getfixturevalue('kafka_url')}?member={name}&session_timeout=6s&namespace={name}."
+        yield Place(url, request.getfixturevalue("postgresql_database"), name, folder)
         return
     database = "postgresql_database" if kind == POSTGRESQL else "mariadb_database"
     place = Place(request.getfixturevalue("rabbitmq_url"), request.getfixturevalue(database), name, folder)

@@ -7,6 +7,9 @@ OWN_SUITE = "tests/suites/test_embedded_adapter.py::TestEmbeddedAdapter"
 TRAPS = "tests/suites/rabbitmq/test_traps.py"
 PROPERTIES = "tests/unit/adapters/rabbitmq/messages/test_properties.py"
 ACKS = "tests/unit/adapters/rabbitmq/consuming/test_acks.py"
+KAFKA_TRACKER = "adapters/oncemq_adapters/kafka/tracker.py"
+KAFKA = "tests/unit/adapters/kafka"
+KAFKA_TRAPS = "tests/suites/kafka/test_traps.py"
 
 DEFECTS = (
     Defect(
@@ -241,5 +244,55 @@ DEFECTS = (
         [
             "tests/suites/rabbitmq/test_silent_queue.py::test_a_delay_queue_that_never_confirms_holds_up_no_retry"
         ],
+    ),
+    Defect(
+        "kafka-offset-passes-unsettled",
+        "The committed offset of a partition never passes a message that is not settled.",
+        [Edit(KAFKA_TRACKER, "self._entries[0].offset if self._entries else self.next", "self.next")],
+        [f"{KAFKA}/test_tracker.py::test_the_committed_offset_does_not_pass_an_unsettled_message"],
+    ),
+    Defect(
+        "kafka-settled-ahead-forgotten",
+        "What is settled behind an unsettled message is told to the next owner of its partition.",
+        [Edit(KAFKA_TRACKER, "encode(offset, self._settled_ahead())", "encode(offset, ())")],
+        [f"{KAFKA}/test_tracker.py::test_the_next_owner_does_not_deliver_what_was_settled_ahead"],
+    ),
+    Defect(
+        "kafka-metadata-without-limit",
+        "The metadata of an offset stays far below what brokers take, or no offset would be committed any more.",
+        [Edit(KAFKA_TRACKER, "LONGEST = 1024", "LONGEST = 10**9")],
+        [f"{KAFKA}/test_tracker.py::test_metadata_is_short_whatever_was_settled"],
+    ),
+    Defect(
+        "kafka-void-partition-settled",
+        "Nothing of a partition that another member has is settled.",
+        [
+            Edit(KAFKA_TRACKER, "                if self._void:\n", "                if not entry:\n"),
+        ],
+        [f"{KAFKA}/test_tracker.py::test_nothing_of_a_void_partition_is_settled"],
+    ),
+    Defect(
+        "kafka-stranger-believed",
+        "Attempts that a producer claims do not count on Kafka.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/kafka/records.py",
+                "_HIDDEN if from_group else _FORGEABLE",
+                "_HIDDEN",
+            )
+        ],
+        [f"{KAFKA_TRAPS}::test_a_key_that_is_no_text_is_no_key_and_stays_in_every_copy"],
+    ),
+    Defect(
+        "kafka-topic-made-by-publishing",
+        "A broker that makes topics on demand does not get a message that has nowhere to go.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/kafka/adapter.py",
+                "        if missing:\n",
+                "        if missing is None:\n",
+            )
+        ],
+        [f"{KAFKA_TRAPS}::test_a_missing_topic_is_not_made_by_publishing"],
     ),
 )

@@ -1,0 +1,221 @@
+"""Looks at topics, groups and offsets of a cluster, and makes the topics that are missing."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Lock
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from oncemq.errors import BrokerRefused, BrokerUnavailable, Unroutable
+from oncemq_adapters.kafka.address import LARGEST, Address
+from oncemq_adapters.kafka.errors import error_of, is_denied, surfaced
+from oncemq_adapters.kafka.names import Place
+from oncemq_adapters.kafka.records import STEPS
+
+T = TypeVar("T")
+_ROOM = 1024 * 1024
+"""Bytes that a copy's headers may add to the largest message of a topic."""
+
+
+class Administration:
+    """One client for questions; every question ends after the address's time for a connection.
+
+    Args:
+        address: of the cluster.
+        name: what its operators see.
+    """
+
+    def __init__(self, address: Address, name: str) -> None:
+        self._address = address
+        self._denied: KafkaError | None = None
+        settings: dict[str, Any] = {**address.client(name), "error_cb": self._error}
+        self._client = AdminClient(settings)
+        self._seconds = address.connect_timeout.total_seconds()
+        self._partitions: dict[str, int] = {}
+        self._lock = Lock()
+
+    def connect(self) -> None:
+        """Return when a broker has answered.
+
+        Raises:
+            BrokerUnavailable: none does.
+            BrokerRefused: the login is wrong.
+        """
+        end = time.monotonic() + self._seconds
+        while True:
+            try:
+                self._client.list_topics("__consumer_offsets", timeout=min(0.5, self._seconds))
+            except KafkaException as error:
+                self._client.poll(0)
+                if self._denied is not None:
+                    raise BrokerRefused(
+                        f"Kafka {self._address.shown} refuses user {self._address.username!r}: {self._denied.str()}"
+                    ) from None
+                if time.monotonic() > end:
+                    raise BrokerUnavailable(
+                        f"no answer from Kafka at {self._address.shown} within {self._seconds:g} s: {_text(error)}"
+                    ) from error
+            else:
+                return
+
+    def partitions(self, topic: str, *, fresh: bool = False) -> int:
+        """Return how many partitions a topic has; 0 if there is no such topic."""
+        with self._lock:
+            if not fresh and topic in self._partitions:
+                return self._partitions[topic]
+        try:
+            found = self._ask(
+                self._client.describe_topics, TopicCollection([topic]), doing=f"asking for {topic!r}"
+            )
+        except Unroutable:
+            return 0
+        count = len(found[topic].partitions)
+        with self._lock:
+            self._partitions[topic] = count
+        return count
+
+    def forget(self, topic: str) -> None:
+        """Ask again for a topic that is perhaps gone."""
+        with self._lock:
+            self._partitions.pop(topic, None)
+
+    def prepare(self, place: Place) -> None:
+        """Make the topics of a subscription that are missing.
+
+        Raises:
+            BrokerRefused: the topic is missing and shall not be made, or the account may not.
+        """
+        topic = place.topic
+        if not self.partitions(topic.name, fresh=True):
+            if not topic.create:
+                raise BrokerRefused(
+                    f"there is no topic {topic.name!r} at Kafka {self._address.shown} – make it, or write create: true"
+                )
+            self.create(topic.name, topic.partitions or -1, {})
+        largest = str(min(LARGEST, self.largest_message(topic.name) + _ROOM))
+        forever = {"retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": largest}
+        if not self.partitions(place.retries):
+            self.create(place.retries, len(STEPS), forever)
+        if not self.partitions(place.dead):
+            self.create(place.dead, 1, {**forever, "cleanup.policy": "compact,delete"})
+
+    def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
+        """Make a topic; one that exists is left as it is. Returns when it can be used."""
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(settings))
+        try:
+            self._ask(self._client.create_topics, [new], doing=f"making the topic {topic!r}")
+        except BrokerRefused as error:
+            if "exists" not in str(error):
+                raise
+        end = time.monotonic() + self._seconds
+        while not self.partitions(topic, fresh=True):
+            if time.monotonic() > end:
+                raise BrokerUnavailable(
+                    f"the topic {topic!r} was made, but no broker of {self._address.shown} knows it"
+                )
+            time.sleep(0.02)
+
+    def delete(self, topics: Sequence[str]) -> None:
+        """Remove topics with their messages; those that are missing are left out."""
+        for topic in topics:
+            if self.partitions(topic, fresh=True):
+                self._ask(self._client.delete_topics, [topic], doing=f"removing the topic {topic!r}")
+                self.forget(topic)
+
+    def largest_message(self, topic: str) -> int:
+        """Return the bytes of the largest message that a topic takes."""
+        return int(self.settings(topic).get("max.message.bytes", 1_048_588))
+
+    def settings(self, topic: str) -> Mapping[str, str]:
+        """Return the settings of a topic, the brokers' defaults included."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        found = self._ask(
+            self._client.describe_configs, [resource], doing=f"asking for the settings of {topic!r}"
+        )
+        return {name: entry.value for name, entry in found[resource].items() if entry.value is not None}
+
+    def description(self, topic: str) -> Any:
+        """Return a topic's partitions with their replicas."""
+        found = self._ask(
+            self._client.describe_topics, TopicCollection([topic]), doing=f"asking for {topic!r}"
+        )
+        return found[topic]
+
+    def group(self, group: str) -> Any:
+        """Return a group's state and members."""
+        found = self._ask(
+            self._client.describe_consumer_groups, [group], doing=f"asking for the group {group!r}"
+        )
+        return found[group]
+
+    def ends(self, topic: str, spec: Any = None) -> dict[int, int]:
+        """Return the end of each partition, or what another `spec` finds."""
+        wanted = {
+            TopicPartition(topic, number): spec or OffsetSpec.latest()
+            for number in range(self.partitions(topic))
+        }
+        if not wanted:
+            return {}
+        found = self._ask(self._client.list_offsets, wanted, doing=f"asking for the ends of {topic!r}")
+        return {partition.partition: result.offset for partition, result in found.items()}
+
+    def firsts(self, topic: str) -> dict[int, int]:
+        """Return the first offset of each partition."""
+        return self.ends(topic, OffsetSpec.earliest())
+
+    def committed(self, group: str, topic: str) -> dict[int, TopicPartition]:
+        """Return the committed offsets of a group, with their metadata."""
+        wanted = [TopicPartition(topic, number) for number in range(self.partitions(topic))]
+        if not wanted:
+            return {}
+        request = ConsumerGroupTopicPartitions(group, wanted)
+        found = self._ask(
+            self._client.list_consumer_group_offsets,
+            [request],
+            doing=f"asking for the offsets of group {group!r}",
+        )
+        return {
+            partition.partition: partition
+            for partition in found[group].topic_partitions
+            if partition.offset >= 0
+        }
+
+    def set_offsets(self, group: str, offsets: Iterable[TopicPartition]) -> None:
+        """Commit offsets of a group that has no members."""
+        request = ConsumerGroupTopicPartitions(group, list(offsets))
+        self._ask(
+            self._client.alter_consumer_group_offsets,
+            [request],
+            doing=f"setting the offsets of group {group!r}",
+        )
+
+    def delete_before(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Remove the records before an offset of each partition."""
+        wanted = [TopicPartition(topic, number, offset) for number, offset in offsets.items() if offset > 0]
+        if wanted:
+            self._ask(self._client.delete_records, wanted, doing=f"removing records of {topic!r}")
+
+    def _ask(self, question: Callable[..., Any], *arguments: Any, doing: str) -> Any:
+        try:
+            futures = question(*arguments, request_timeout=self._seconds)
+            return {asked: future.result(self._seconds + 5) for asked, future in futures.items()}
+        except Exception as error:
+            self._client.poll(0)
+            raise surfaced(error, doing, self._address.shown) from error
+
+    def _error(self, error: KafkaError) -> None:
+        if is_denied(error):
+            self._denied = error
+
+
+def _text(error: KafkaException) -> str:
+    found = error_of(error)
+    return found.str() if found is not None else str(error)

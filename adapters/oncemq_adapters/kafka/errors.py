@@ -1,0 +1,67 @@
+"""Translates Kafka's errors into ours: what may work later, what never will, and what has nowhere to go."""
+
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, Unroutable
+
+NOWHERE = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
+_DENIED = frozenset(
+    {
+        *(KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED),
+        *(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED),
+        *(KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM),
+        KafkaError._SSL,
+    }
+)
+_REFUSED = _DENIED | {
+    *(KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.TOPIC_EXCEPTION),
+    *(KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR),
+    *(KafkaError.INVALID_PARTITIONS, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError._INVALID_ARG),
+    *(KafkaError.UNSUPPORTED_VERSION, KafkaError.INVALID_CONFIG, KafkaError.INVALID_MSG_SIZE),
+}
+
+
+def error_of(exception: BaseException) -> KafkaError | None:
+    """Return the error inside confluent-kafka's exception; None for another one."""
+    if isinstance(exception, KafkaException) and exception.args:
+        found = exception.args[0]
+        return found if isinstance(found, KafkaError) else None
+    return None
+
+
+def is_denied(error: KafkaError) -> bool:
+    """Return whether it is about who we are, or may do."""
+    return error.code() in _DENIED
+
+
+def translated(error: KafkaError, doing: str, where: str) -> BrokerError:
+    """Return our error for Kafka's.
+
+    Args:
+        error: Kafka's.
+        doing: what failed, such as "publishing to 'orders'".
+        where: the hosts.
+    """
+    text = f"{doing} at Kafka {where}: {error.str()}"
+    if error.code() in NOWHERE:
+        return Unroutable(text)
+    if error.code() in _REFUSED:
+        return BrokerRefused(text)
+    return BrokerUnavailable(text)
+
+
+def surfaced(exception: Exception, doing: str, where: str) -> BrokerError:
+    """Return our error for an exception of the client."""
+    if isinstance(exception, BrokerError):
+        return exception
+    error = error_of(exception)
+    if error is not None:
+        return translated(error, doing, where)
+    if isinstance(exception, BufferError):
+        return BrokerUnavailable(f"{doing} at Kafka {where}: too much waits for its confirmation")
+    refused: Any = exception
+    return BrokerRefused(f"{doing} at Kafka {where}: {type(exception).__name__}: {refused}")

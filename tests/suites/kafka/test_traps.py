@@ -1,0 +1,253 @@
+"""Kafka through the adapter: groups, rebalances, starts, keys and removed messages, on a real server."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import OFFSET_END, TopicPartition
+
+from oncemq.contracts.adapter import Confirmed, DeadLetterRequest, Refused, Subscription
+from oncemq.errors import BrokerRefused
+from oncemq.message import headers as names
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.testing.adapter_suite import AdapterHarness, Topic
+from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
+from oncemq_adapters.kafka import KafkaAdapter
+from oncemq_adapters.kafka.address import parse_address
+from oncemq_adapters.kafka.administration import Administration
+from oncemq_adapters.kafka.names import Place, place_of
+from oncemq_adapters.kafka.producer import Producer
+from oncemq_adapters.kafka.records import Record
+from support.brokers.kafka import QUICK, adapter_on
+
+
+class SharedKafka(AdapterHarness):
+    """The shared server, without faults."""
+
+    adapter_class = KafkaAdapter
+    patience = 40.0
+    unroutable = unreachable = unwelcome = stop = start = cut = None  # type: ignore[assignment]
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        # A group is one for all topics, and tests run at the same time.
+        self.options = {**QUICK, "namespace": f"t{uuid4().hex[:8]}."}
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic of two partitions."""
+        return Topic(f"{name}-{uuid4().hex[:8]}", {"partitions": 2})
+
+
+@pytest.fixture
+def bench(kafka_url: str) -> Iterator[Bench]:
+    """Yield a bench on the shared server."""
+    bench = Bench(SharedKafka(kafka_url))
+    yield bench
+    bench.close_all()
+
+
+def real(bench: Bench, subscription: Subscription) -> Place:
+    """Return the names on the server."""
+    return place_of(subscription, bench.harness.options["namespace"])
+
+
+def operator(url: str) -> Administration:
+    """Return a client that looks at the server from outside."""
+    return Administration(parse_address(url, QUICK), "operator")
+
+
+def stranger(url: str) -> Producer:
+    """Return a producer that writes whatever it likes."""
+    return Producer(parse_address(url, QUICK), "stranger")
+
+
+def test_a_group_by_the_brokers_own_protocol(bench: Bench) -> None:
+    """With `protocol: consumer` (KIP-848) the member joins, settles, and what was settled stays so."""
+    options: dict[str, Any] = dict(bench.harness.options)
+    del options["session_timeout"]
+
+    def member() -> KafkaAdapter:
+        return adapter_on(bench.harness.url, protocol="consumer", **options)
+
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    first = bench.open(subscription, adapter=member())
+    bench.publish(topic, *numbered(10))
+    bench.settled(first.adapter.acknowledge(bench.receive(first, 10)[:9]))
+    bench.close(first)
+    second = bench.open(subscription, adapter=member())
+    assert len(bench.receive(second, 1)) == 1
+    bench.nothing_more(second, 1)
+
+
+def test_a_new_member_takes_over_what_was_not_started(bench: Bench) -> None:
+    """Deliveries that ran are settled by the former owner; what was given back is delivered by the next in its order."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    first = bench.open(subscription)
+    bench.publish(topic, *(OutgoingMessage(body, key="one") for body in numbered(20)))
+    held = bench.receive(first, 20)
+    bench.settled(first.adapter.acknowledge(held[:5]))
+    bench.settled(first.adapter.give_back(held[5:]))
+    bench.close(first)
+    second = bench.open(subscription)
+    assert bodies(bench.receive(second, 15)) == numbered(20)[5:]
+
+
+def test_a_partition_that_is_handed_over_voids_what_still_runs(bench: Bench) -> None:
+    """After the time for a hand-over the deliveries of a revoked partition are void, and its next owner gets them."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    first = bench.open(subscription)
+    bench.publish(topic, *(OutgoingMessage(body, key=body.decode()) for body in numbered(40)))
+    held = bench.receive(first, 40)
+    second = bench.open(subscription)
+    losses = first.sink.wait_for_loss(bench.harness.patience)
+    bench.eventually(lambda: len(second.sink.deliveries()) > 0, "the next owner to get a message")
+    gone = {loss.generation for loss in losses}
+    assert all(loss.alone for loss in losses)
+    lost = [delivery for delivery in held if delivery.generation in gone]
+    failed = first.adapter.acknowledge(held)
+    assert {id(entry.delivery) for entry in failed} == {id(delivery) for delivery in lost}
+
+
+def test_a_new_group_may_start_at_the_end(bench: Bench) -> None:
+    """With `start: last` a group gets what is published after it was prepared, also while no member runs."""
+    name, options = bench.topic()
+    topic = Topic(name, {**options, "start": "last"})
+    bench.prepare(bench.subscription(Topic(name, options), "others"))
+    bench.publish(topic, b"before")
+    subscription = bench.subscription(topic)
+    bench.prepare(subscription)
+    bench.publish(topic, b"after")
+    assert bodies(bench.receive(bench.open(subscription), 1)) == [b"after"]
+
+
+def test_a_key_that_is_no_text_is_no_key_and_stays_in_every_copy(bench: Bench) -> None:
+    """A binary key, a header without a value, one that is there twice and a missing value survive a dead letter and its replay."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    member = bench.open(subscription)
+    headers = [("twice", b"1"), ("twice", b"\xff"), ("none", None), (names.ATTEMPT, b"99")]
+    (error,) = stranger(bench.harness.url).send(
+        [Record(real(bench, subscription).topic.name, b"\xff\x00", None, headers, 0)]
+    )
+    assert error is None
+    (delivery,) = bench.receive(member, 1)
+    assert (delivery.message.keys, delivery.message.body, delivery.message.attempt) == ((), b"", 1)
+    bench.settled(member.adapter.dead_letter([DeadLetterRequest(delivery, {names.REASON: "no-key"})]))
+    (letter,) = member.adapter.dead_letters(subscription, 10)
+    assert member.adapter.replay_dead_letters(subscription, [letter.id]) == 1
+    raw = bench.receive(member, 2)[1].token.raw
+    assert (raw.key(), raw.value()) == (b"\xff\x00", None)
+    assert [pair for pair in raw.headers() if pair[0] in ("twice", "none")] == headers[:3]
+
+
+def test_one_message_that_is_too_large_is_refused_alone(bench: Bench) -> None:
+    """The broker refuses its whole batch; the others are sent again and confirmed."""
+    topic = bench.topic()
+    bench.prepare(bench.subscription(topic))
+    large = OutgoingMessage(uuid4().bytes * (20 * 1024 * 1024 // 16))
+    messages = [OutgoingMessage(b"one"), large, OutgoingMessage(b"two")]
+    publisher = bench.adopt(bench.harness.make_adapter(compression="none"))
+    publisher.prepare([])
+    found = publisher.publish(topic.name, topic.options, messages)
+    assert [type(answer) for answer in found] == [Confirmed, Refused, Confirmed]
+    assert isinstance(getattr(found[1], "error", None), BrokerRefused)
+
+
+def test_a_missing_topic_is_not_made_by_publishing(bench: Bench) -> None:
+    """The broker would make it on demand, and take messages that no group was made for."""
+    nowhere = bench.topic("nowhere")
+    answers = bench.publisher().publish(nowhere.name, nowhere.options, [OutgoingMessage(b"x")])
+    assert isinstance(answers[0], Refused)
+    name = f"{bench.harness.options['namespace']}{nowhere.name}"
+    assert operator(bench.harness.url).partitions(name) == 0
+
+
+def test_messages_removed_unread_are_passed(bench: Bench) -> None:
+    """When retention has removed what a group has not read, it goes on at the first message that is left."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    bench.close(bench.open(subscription))
+    bench.publish(topic, *(OutgoingMessage(body, key="one") for body in numbered(10)))
+    client, place = operator(bench.harness.url), real(bench, subscription)
+    name = place.topic.name
+    ends = client.ends(name)
+    client.set_offsets(place.group, [TopicPartition(name, number, 0) for number in ends])
+    client.delete_before(name, {number: end - 2 for number, end in ends.items()})
+    assert bodies(bench.receive(bench.open(subscription), 2)) == numbered(10)[8:]
+
+
+def test_a_long_retry_does_not_hold_back_a_short_one_in_its_partition(bench: Bench) -> None:
+    """Retries wait side by side: one that is due in a moment overtakes one that waits for seconds."""
+    topic = bench.topic()
+    member = bench.open(bench.subscription(topic))
+    bench.publish(topic, b"slow", b"quick")
+    by_body = {delivery.message.body: delivery for delivery in bench.receive(member, 2)}
+    bench.settled(member.adapter.retry([later(by_body[b"slow"], 1.9), later(by_body[b"quick"], 0.1)]))
+    assert bodies(bench.receive(member, 3)[2:]) == [b"quick"]
+    assert bodies(bench.receive(member, 4)[3:]) == [b"slow"]
+
+
+def test_what_a_purge_leaves_is_gone_from_the_topic(bench: Bench) -> None:
+    """Purged letters at the topic's beginning are removed at once, not only marked."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    member = bench.open(subscription)
+    bench.publish(topic, b"secret")
+    bench.settled(member.adapter.dead_letter([DeadLetterRequest(bench.receive(member, 1)[0], {})]))
+    (letter,) = member.adapter.dead_letters(subscription, 10)
+    assert member.adapter.purge_dead_letters(subscription, [letter.id]) == 1
+    client, dead = operator(bench.harness.url), real(bench, subscription).dead
+    assert client.firsts(dead) == client.ends(dead)
+
+
+def test_a_full_member_goes_on_polling(bench: Bench) -> None:
+    """While nothing is settled, a member stays in its group and takes no more; afterwards it goes on where it was."""
+    topic = bench.topic()
+    member = bench.open(bench.subscription(topic, in_flight=3))
+    bench.publish(topic, *(OutgoingMessage(body, key="one") for body in numbered(30)))
+    held = bench.receive(member, 3)
+    assert member.sink.stays_at(3, 1.5)
+    for count in range(4, 31):
+        bench.settled(member.adapter.acknowledge(held[-3:][:1]))
+        held = bench.receive(member, count)
+    assert bodies(held) == numbered(30)
+
+
+def test_the_group_is_known_to_kafkas_own_tools(bench: Bench) -> None:
+    """Committed offsets are where every other client looks for them."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    member = bench.open(subscription)
+    bench.publish(topic, *numbered(8))
+    bench.settled(member.adapter.acknowledge(bench.receive(member, 8)))
+    bench.close(member)
+    client = operator(bench.harness.url)
+    place = real(bench, subscription)
+    committed = client.committed(place.group, place.topic.name)
+    assert {number: partition.offset for number, partition in committed.items()} == client.ends(
+        place.topic.name
+    )
+    assert OFFSET_END not in {partition.offset for partition in committed.values()}
+
+
+def test_a_delayed_message_is_refused(bench: Bench) -> None:
+    """Kafka delays nothing; a message is not sent early instead."""
+    topic = bench.topic()
+    bench.prepare(bench.subscription(topic))
+    messages = [OutgoingMessage(b"now"), OutgoingMessage(b"later", delay=timedelta(seconds=1))]
+    answers = bench.publisher().publish(topic.name, topic.options, messages)
+    assert [type(answer) for answer in answers] == [Confirmed, Refused]
+
+
+def test_a_subscription_names_its_topics() -> None:
+    """A group's topics have its name and the topic's, so that rights can be given by prefix."""
+    place = place_of(Subscription("c", "orders", "reports", {"topic_name": "shop.orders"}))
+    assert (place.retries, place.dead) == (
+        "oncemq.reports.shop.orders.retries",
+        "oncemq.reports.shop.orders.dead-letters",
+    )
