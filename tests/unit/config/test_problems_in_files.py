@@ -157,7 +157,7 @@ def at_end(more: str) -> str:
         ),
         (
             BASE.replace("scripted://host", "scrpted://host"),
-            "app.yaml:2:23: unknown broker scheme 'scrpted'; did you mean 'scripted'? (known: amqp, amqps, embedded, rocketmq, rocketmq+grpc, rocketmq+native, scripted)",
+            "app.yaml:2:23: unknown broker scheme 'scrpted'; did you mean 'scripted'? (known: amqp, amqps, embedded, kafka, rocketmq, rocketmq+grpc, rocketmq+native, scripted)",
         ),
         (
             BASE.replace('"sqlite://"', '"mongo://host"'),
