@@ -1,4 +1,4 @@
-"""Converts an envelope to text for tables, without loss of any bytes or headers."""
+"""Converts an envelope to text for tables, without loss of any bytes or headers; what only a live delivery has is left out."""
 
 import json
 from base64 import b64decode, b64encode
@@ -8,10 +8,12 @@ from typing import Any
 
 from oncemq.message.envelope import Envelope
 
+_STORED = tuple(field.name for field in fields(Envelope) if field.name != "metadata_source")
+
 
 def to_text(envelope: Envelope) -> str:
     """Return the envelope as JSON in ASCII."""
-    found: dict[str, Any] = {field.name: getattr(envelope, field.name) for field in fields(Envelope)}
+    found: dict[str, Any] = {name: getattr(envelope, name) for name in _STORED}
     found["headers"] = dict(envelope.headers)
     found["body"] = b64encode(envelope.body).decode()
     if envelope.published_at is not None:
