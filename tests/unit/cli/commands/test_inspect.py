@@ -58,8 +58,8 @@ def test_everything_is_shown_in_sections(line):
         "award     2026-01-02T03:04:05Z  stale    1        a1:6      paid after shipped\n"
         "\n"
         "crash suspects:\n"
-        "CONSUMER  IDENTITY  CRASHES  LAST AT\n"
-        "award     a1:8      1        2026-01-02T03:04:05Z\n"
+        "CONSUMER  IDENTITY  CRASHES  BY THE HARD LIMIT  LAST AT\n"
+        "award     a1:8      1        0                  2026-01-02T03:04:05Z\n"
         "\n"
     )
     assert "rejected" in result.stdout.split("dead letters:")[1]
