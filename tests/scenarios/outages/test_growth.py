@@ -17,7 +17,7 @@ def test_descriptors_threads_log_and_rows_do_not_grow(redis_url: str, tmp_path: 
     """While every tenth message fails, Redis goes away, and an operator's commands run beside it; each of those succeeds."""
     found = measure(tmp_path, MESSAGES, redis_url)
     failed = MESSAGES // FAILING
-    first, *_, last = found.looks
+    _start, first, *_, last = found.looks
     assert found.applied == MESSAGES - failed
     assert last.descriptors <= first.descriptors + 2
     assert last.threads <= first.threads + 2
