@@ -14,6 +14,7 @@ from oncemq.errors import BrokerUnavailable, Undecodable
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.kafka.address import Address
 from oncemq_adapters.kafka.assignment import ASK, Assignment, Key, Window, first_offset
+from oncemq_adapters.kafka.commits import Commits
 from oncemq_adapters.kafka.errors import error_of
 from oncemq_adapters.kafka.names import Place
 from oncemq_adapters.kafka.progress import Progress
@@ -25,9 +26,10 @@ _GLANCE = 0.1
 _TOGETHER = 500
 _BLOCKED = 0.2
 """Seconds without room after which partitions are paused, so that polling can go on."""
-_COMMIT_EVERY = 0.1
 _LEAVE_AFTER = 2.0
 """Seconds for which a paused member that holds nothing keeps its partitions."""
+_STEADY_AFTER = 60.0
+"""Seconds after which a session counts as one that worked: the pauses after its end begin with the shortest."""
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -76,9 +78,7 @@ class GroupMember:
         self._paused_since: float | None = None
         self._left = False
         self._blocked_since: float | None = None
-        self._committing: float | None = None
-        self._committed_at = 0.0
-        self._metadata = True
+        self._commits = Commits(self.consumer, self._assignment)
         self._progress = Progress(self.consumer)
         self._thread = Thread(target=self._run, name=f"oncemq-kafka-{self.consumer}", daemon=True)
 
@@ -147,9 +147,12 @@ class GroupMember:
     def _run(self) -> None:
         tries = 0
         while not self._stopping.is_set():
+            began = monotonic()
             try:
                 self._session()
             except Exception as error:
+                if monotonic() - began > _STEADY_AFTER:
+                    tries = 0
                 found = error_of(error)
                 self._progress.trouble(found.str() if found is not None else str(error))
                 _log.warning("consumer-starts-again", consumer=self.consumer, error=self._progress.problem)
@@ -162,7 +165,11 @@ class GroupMember:
         settings = self._address.member_of(self._group, self._name, self.consumer)
         self._client = Consumer(
             settings
-            | {"on_commit": self._on_commit, "stats_cb": self._on_statistics, "error_cb": self._on_error}
+            | {
+                "on_commit": self._commits.answered,
+                "stats_cb": self._on_statistics,
+                "error_cb": self._on_error,
+            }
         )
         self._subscribe()
         while not self._stopping.is_set():
@@ -195,7 +202,7 @@ class GroupMember:
         assignment.make_due_ready()
         self._deliver()
         self._leave_or_join()
-        self._commit()
+        self._commits.send(self._client, self._assignment.changed())
         room = self._window.room() - len(assignment.ready)
         paused = self._paused_since is not None
         if room <= 0 and not paused and not self._is_blocked():
@@ -285,55 +292,6 @@ class GroupMember:
                 self._client.poll(_GLANCE)
             self._abandoning = False
 
-    # Commits
-
-    def _commit(self) -> None:
-        now = monotonic()
-        if now - self._committed_at < _COMMIT_EVERY:
-            return
-        if self._committing is not None and now - self._committing < ASK:
-            return
-        offsets = self._offsets(self._assignment.changed())
-        if offsets:
-            self._committing = self._committed_at = now
-            self._client.commit(offsets=offsets, asynchronous=True)
-
-    def _offsets(self, trackers: Iterable[PartitionTracker]) -> list[TopicPartition]:
-        offsets = []
-        for tracker in trackers:
-            progress = tracker.progress()
-            if progress is not None:
-                offset, metadata = progress
-                tracker.committed = progress
-                offsets.append(
-                    TopicPartition(tracker.topic, tracker.number, offset, metadata if self._metadata else "")
-                )
-        return offsets
-
-    def _on_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        self._committing = None
-        for partition in partitions:
-            failed = error or partition.error
-            if failed is None:
-                continue
-            if failed.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
-                self._metadata = False
-            tracker = self._assignment.trackers.get((partition.topic, partition.partition))
-            if tracker is not None:
-                tracker.uncommitted()
-
-    def _commit_now(self, trackers: Iterable[PartitionTracker]) -> None:
-        offsets = self._offsets(trackers)
-        if not offsets:
-            return
-        try:
-            self._client.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            found = error_of(error)
-            _log.warning(
-                "offsets-not-committed", consumer=self.consumer, error=found.str() if found else str(error)
-            )
-
     # Assignments: called by the client inside of poll
 
     def _on_assign(self, client: Any, partitions: Sequence[TopicPartition]) -> None:
@@ -357,7 +315,7 @@ class GroupMember:
     ) -> list[tuple[TopicPartition, int, list[range]]]:
         if not partitions:
             return []
-        committed = self._insist(lambda: client.committed(list(partitions), timeout=ASK))
+        committed = self._insist(lambda: _committed(client, partitions))
         if committed is None:
             return []
         found = []
@@ -412,7 +370,7 @@ class GroupMember:
         for tracker in trackers:
             tracker.make_void()
         if commit and self._client is not None:
-            self._commit_now(trackers)
+            self._commits.send_now(self._client, trackers)
         self._assignment.remove(keys)
         for tracker in trackers:
             if tell and tracker.out:
@@ -448,3 +406,16 @@ class GroupMember:
         # A partition whose fetching has ended cannot be moved; one that is assigned again can.
         self._client.incremental_unassign([TopicPartition(raw.topic(), raw.partition())])
         self._client.incremental_assign([partition])
+
+
+def _committed(client: Any, partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+    """Return what the group has committed in each partition.
+
+    Raises:
+        KafkaException: it is not known for one of them; the client would say "nothing was committed" there.
+    """
+    found: Sequence[TopicPartition] = client.committed(list(partitions), timeout=ASK)
+    for partition in found:
+        if partition.error is not None:
+            raise KafkaException(partition.error)
+    return found

@@ -125,6 +125,11 @@ class Producer:
         with self._lock:
             if self._client is None or self._failed.is_set():
                 self._failed.clear()
+                if self._client is not None:
+                    # What it had not sent has failed; its thread ends, and the client with it.
+                    self._client.purge()
+                    self._client.poll(0)
+                    self._closing.set()
                 self._closing = Event()
                 self._client = Client({**self._address.producer(self._name), "error_cb": self._error})
                 Thread(

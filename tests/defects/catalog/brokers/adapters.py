@@ -252,6 +252,18 @@ DEFECTS = (
         [f"{KAFKA}/test_tracker.py::test_the_committed_offset_does_not_pass_an_unsettled_message"],
     ),
     Defect(
+        "kafka-unknown-offset-is-none",
+        "A partition whose committed offset is not known is not read from elsewhere.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/kafka/group_member.py",
+                "if partition.error is not None:",
+                "if False:",
+            )
+        ],
+        [f"{KAFKA}/test_assignments.py::test_an_offset_that_is_not_known_is_asked_for_again"],
+    ),
+    Defect(
         "kafka-settled-ahead-forgotten",
         "What is settled behind an unsettled message is told to the next owner of its partition.",
         [Edit(KAFKA_TRACKER, "encode(offset, self._settled_ahead())", "encode(offset, ())")],

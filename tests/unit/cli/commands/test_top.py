@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from oncemq import App
@@ -13,33 +12,9 @@ from oncemq.cli.commands.live.top import picture
 from oncemq.cli.exit_codes import BROKER
 from oncemq.operate.overview import Overview
 from support.apps.command_line import run_program
+from support.apps.paying import app
 
-APP = """
-app: shop
-brokers: {main: {url: "embedded:///broker.db"}}
-database: {url: "%s"}
-topics: {orders: {key: body.id, strategies: [unique_key]}}
-consumers: {pay: {topic: orders, handler: "handlers:pay"}}
-"""
-
-HANDLERS = """
-from oncemq import Reject
-
-def pay(order: dict) -> None:
-    if order.get("bad"):
-        raise Reject("unpaid")
-"""
-
-
-@pytest.fixture
-def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_url: str) -> App:
-    """An app with its tables in the working directory."""
-    (tmp_path / "app.yaml").write_text(APP % database_url)
-    (tmp_path / "handlers.py").write_text(HANDLERS)
-    monkeypatch.chdir(tmp_path)
-    app = App.from_yaml()
-    app.create_tables()
-    return app
+__all__ = ["app"]
 
 
 def look(*options: str) -> tuple[int, Any]:
