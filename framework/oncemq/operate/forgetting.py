@@ -1,10 +1,7 @@
 """Forgetting on purpose: removes what makes a message a duplicate, so that a reset, a replay or a new copy runs it again."""
 
-import getpass
-import platform
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -15,6 +12,7 @@ from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import ConfigError, LedgerError
 from oncemq.ledger import consumer_summary
 from oncemq.ledger.records import forgetting, history
+from oncemq.ledger.records.audit import caller
 from oncemq.ledger.records.forgetting import BATCH, Choice, Record
 from oncemq.ledger.records.history import HistoryRow
 
@@ -197,7 +195,7 @@ class Forgetting:
             key=record.key,
             identity=record.identity,
             outcome=FORGOTTEN,
-            reason=f"{record.table}{value}{written}, removed by {operator()}{why}",
+            reason=f"{record.table}{value}{written}, removed by {caller()}{why}",
             attempt=0,
             at=self._plan.clock.now(),
         )
@@ -218,14 +216,6 @@ _UNFINISHED = (
     "it is being worked on, or its outcome is unknown; wait, or settle it with `oncemq reconcile` "
     "(--assume not-done lets it run again)"
 )
-
-
-def operator() -> str:
-    """Return who runs this process, as `user@host`."""
-    user = "?"
-    with suppress(OSError, KeyError):
-        user = getpass.getuser()
-    return f"{user}@{platform.node()}"
 
 
 def _places(strategies: Collection[Strategy]) -> set[str]:

@@ -1,7 +1,5 @@
 """Pauses and resumes consumers in every process of an app, through its ledger."""
 
-import getpass
-import socket
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Engine
@@ -47,15 +45,6 @@ def in_force(plan: AppPlan) -> Mapping[str, tuple[Pause, ...]]:
     names = {consumer.scope: consumer.name for consumer in plan.consumers}
     with plan.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
         return {names[scope]: found for scope, found in pauses.of(connection, names).items()}
-
-
-def caller() -> str:
-    """Return who runs this process, as `user@host`."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
 
 
 def _ledger(plan: AppPlan) -> Engine:

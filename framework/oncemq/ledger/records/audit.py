@@ -1,5 +1,7 @@
 """Changes that operators made: what, to which consumer and key, who, when and why."""
 
+import getpass
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -69,6 +71,15 @@ class Change:
     why: str = ""
     key: str = ""
     target: str = ""
+
+
+def caller() -> str:
+    """Return who runs this process, as `user@host`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
 
 
 def add(connection: Connection, changes: Sequence[Change]) -> None:

@@ -11,6 +11,7 @@ from oncemq.cli.files import app_option
 from oncemq.cli.open_app import opened_ledger
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.engine.plan import AppPlan, ConsumerPlan
+from oncemq.ledger.records.audit import caller
 from oncemq.operate import pausing
 from oncemq.operate.brokers import chosen_consumers
 
@@ -37,7 +38,7 @@ def pause(
     and why.
     """
     plan, chosen = _chosen(files, consumer, everything=everything)
-    who = by or pausing.caller()
+    who = by or caller()
     pausing.pause(plan, chosen, who, why)
     output = Output(as_json=as_json)
     for each in chosen:
@@ -57,7 +58,7 @@ def resume(
     Exit code 1: it was not paused by an operator.
     """
     plan, chosen = _chosen(files, consumer, everything=everything)
-    ended = pausing.resume(plan, chosen, by or pausing.caller(), why)
+    ended = pausing.resume(plan, chosen, by or caller(), why)
     output = Output(as_json=as_json)
     for each in chosen:
         output.record({"consumer": each.name, "resumed": each.name in ended})
