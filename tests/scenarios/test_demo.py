@@ -55,7 +55,7 @@ def test_the_demo_runs_on_servers(tmp_path: Path, rabbitmq_url: str, postgresql_
         (
             ("--broker", "foo://x"),
             3,
-            "unknown broker scheme 'foo' (known: amqp, amqps, embedded, rocketmq, rocketmq+grpc, rocketmq+native)",
+            "unknown broker scheme 'foo' (known: amqp, amqps, embedded, kafka, rocketmq, rocketmq+grpc, rocketmq+native)",
         ),
         (("--broker", "amqp://127.0.0.1:1/"), 4, "cannot reach RabbitMQ at 127.0.0.1:1"),
         (("--database", "postgresql://u:hush@127.0.0.1:1/x"), 5, "does not answer: is the server running"),
