@@ -8,6 +8,7 @@ import os
 import traceback
 from collections.abc import Callable, Container, Generator
 from contextlib import suppress
+from inspect import signature
 from typing import Any
 from warnings import warn
 
@@ -47,6 +48,9 @@ def remember_makers(kind: Any, failed: Container[str] = ()) -> Callable[[], None
         What ends that.
     """
     made, deleted = kind.__init__, kind.__del__
+    if len(signature(deleted).parameters) < 2:
+        # An old driver, which does not let its caller choose how it warns.
+        return _nothing
 
     def make(self: Any, *arguments: Any, **options: Any) -> None:
         made(self, *arguments, **options)
@@ -63,6 +67,10 @@ def remember_makers(kind: Any, failed: Container[str] = ()) -> Callable[[], None
         kind.__init__, kind.__del__ = made, deleted
 
     return end
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _test_of(connection: Any) -> str:

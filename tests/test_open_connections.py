@@ -46,3 +46,20 @@ def test_the_warning_names_the_test_that_made_the_connection(recwarn: pytest.War
     (warning,) = [found for found in recwarn.list if found.category is ResourceWarning]
     assert "test_the_warning_names_the_test_that_made_the_connection (call)" in str(warning.message)
     assert "closed, _open = Connection(), Connection()" in str(warning.message)
+
+
+def test_a_driver_that_warns_in_its_own_way_is_left_alone(recwarn: pytest.WarningsRecorder) -> None:
+    """Its warning comes, without the name of the test."""
+
+    class Old:
+        def __del__(self) -> None:
+            warn("was deleted while still open.", ResourceWarning, stacklevel=1)
+
+    end = remember_makers(Old)
+    try:
+        Old()
+        gc.collect()
+    finally:
+        end()
+    (warning,) = [found for found in recwarn.list if found.category is ResourceWarning]
+    assert str(warning.message) == "was deleted while still open."
