@@ -2,6 +2,7 @@
 
 import os
 import stat
+import uuid
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,10 @@ def test_the_known_jars_are_those_that_are_used(name: str) -> None:
     """The list of digests fits the jars in place; there are none where a server was never started."""
     place = rocketmq_jars.FOLDER / name
     assert not place.is_dir() or rocketmq_jars.changed_jars(place.name, place) == []
+
+
+def test_an_id_of_kafka_is_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tool would refuse one that begins with a dash."""
+    drawn = [uuid.UUID(int=0xF8 << 120), uuid.UUID(int=1 << 120)]
+    monkeypatch.setattr(kafka.uuid, "uuid4", lambda: drawn.pop(0))
+    assert kafka.short_id() == "AQAAAAAAAAAAAAAAAAAAAA"

@@ -87,7 +87,7 @@ class Kafka(Server):
         return [*self._java("-Xmx128m", "-XX:TieredStopAtLevel=1"), name, *arguments]
 
     def _format(self, properties: Path) -> None:
-        arguments = ["format", "--cluster-id", _short_id(), "--config", str(properties), "--ignore-formatted"]
+        arguments = ["format", "--cluster-id", short_id(), "--config", str(properties), "--ignore-formatted"]
         done = subprocess.run(
             self.tool("kafka.tools.StorageTool", *arguments),
             stdin=subprocess.DEVNULL,
@@ -162,5 +162,9 @@ def _lines(settings: Mapping[str, object]) -> list[str]:
     return [f"{name}={value}\n" for name, value in settings.items()]
 
 
-def _short_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+def short_id() -> str:
+    """Return a new id in Kafka's form; none begins with a dash, or its tool would take it for an option."""
+    while True:
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):
+            return found
