@@ -33,6 +33,7 @@ from oncemq_adapters.kafka.administration import Administration
 from oncemq_adapters.kafka.assignment import Window
 from oncemq_adapters.kafka.checks import check_consumer, examine
 from oncemq_adapters.kafka.dead_letters import DeadLetters
+from oncemq_adapters.kafka.description import KafkaDescription
 from oncemq_adapters.kafka.group_member import GroupMember
 from oncemq_adapters.kafka.names import LAST, Place, parse_topic, place_of, private_names
 from oncemq_adapters.kafka.producer import Producer
@@ -78,6 +79,10 @@ class KafkaAdapter:
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return the unsafe or impossible settings of this consumer on Kafka."""
         return check_consumer(facts, self._address)
+
+    def description(self) -> KafkaDescription:
+        """Return what documents say of this cluster."""
+        return KafkaDescription(self._address)
 
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what is missing or unsafe at the cluster for this consumer."""

@@ -35,6 +35,7 @@ from oncemq_adapters.rabbitmq.connection.errors import NotTaken, Unconfirmed
 from oncemq_adapters.rabbitmq.connection.link import quiet_pika
 from oncemq_adapters.rabbitmq.consuming.channel_deliveries import Token
 from oncemq_adapters.rabbitmq.consuming.consumer import Consuming
+from oncemq_adapters.rabbitmq.description import RabbitMQDescription
 from oncemq_adapters.rabbitmq.messages.forwarding import MOST_BYTES
 from oncemq_adapters.rabbitmq.publishing import dead_letters, settlement
 from oncemq_adapters.rabbitmq.publishing.confirms import Publication
@@ -102,6 +103,10 @@ class RabbitMQAdapter:
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return the unsafe or impossible settings of this consumer on RabbitMQ."""
         return check_consumer(facts, self._address.queue_type)
+
+    def description(self) -> RabbitMQDescription:
+        """Return what documents say of this broker."""
+        return RabbitMQDescription(self._address)
 
     def server_version(self) -> str:
         """Return the broker's name and version."""

@@ -58,6 +58,9 @@ COMMANDS = {
     ),
     "purge": Command("oncemq.cli.commands.records.purge:purge", "Remove the ledger's old records now."),
     "schema": Command("oncemq.cli.commands.schema:schema", "Print the JSON Schema of app.yaml, for editors."),
+    "asyncapi": Command(
+        "oncemq.cli.commands.messages.asyncapi:asyncapi", "Write an AsyncAPI document of the app."
+    ),
     "doctor": Command(
         "oncemq.cli.commands.doctor:doctor", "Print versions, servers and settings, to report a problem."
     ),

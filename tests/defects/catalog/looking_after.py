@@ -6,10 +6,29 @@ RABBIT_LETTERS = "adapters/oncemq_adapters/rabbitmq/publishing/dead_letters.py"
 GROUPS = "tests/unit/cli/commands/test_groups.py"
 RABBIT_SUITE = "tests/suites/rabbitmq/test_dead_letters.py"
 
+DOCUMENT = "tests/unit/asyncapi/test_document.py"
 FOLLOWING = "framework/oncemq/engine/ordered_pauses.py"
 PAUSES = "tests/unit/engine/test_ordered_pauses.py"
 
 DEFECTS = (
+    Defect(
+        "document-shows-secret-options",
+        "What `oncemq asyncapi` writes masks options whose name says that they are secret.",
+        [Edit("framework/oncemq/asyncapi/values.py", "MASK if is_secret_name(str(name)) else ", "")],
+        [f"{DOCUMENT}::test_secrets_among_options_are_masked"],
+    ),
+    Defect(
+        "document-shows-users",
+        "What `oncemq asyncapi` writes of a broker without a description names no user.",
+        [
+            Edit(
+                "framework/oncemq/asyncapi/brokers.py",
+                'host = parts.netloc.rpartition("@")[2]',
+                "host = parts.netloc",
+            )
+        ],
+        [f"{DOCUMENT}::test_a_broker_that_is_not_described_has_its_url_without_a_user"],
+    ),
     Defect(
         "doctor-prints-addresses",
         "What `oncemq doctor` prints of an app with errors names no host.",

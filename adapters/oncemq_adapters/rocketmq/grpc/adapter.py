@@ -28,6 +28,7 @@ from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq_adapters.rocketmq.description import RocketMQDescription
 from oncemq_adapters.rocketmq.grpc.broker_checks import examine
 from oncemq_adapters.rocketmq.grpc.checks import check_consumer
 from oncemq_adapters.rocketmq.grpc.client import hush
@@ -47,7 +48,7 @@ from oncemq_adapters.rocketmq.grpc.receiver import Receiving
 from oncemq_adapters.rocketmq.grpc.requests import Sending
 from oncemq_adapters.rocketmq.grpc.settings import Settings, parse_settings
 from oncemq_adapters.rocketmq.grpc.settlement import SHORTEST, Settler
-from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, parse_proxied
+from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic, parse_proxied
 from oncemq_adapters.rocketmq.names import group_of, private_names
 from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq.remoting.operations import Operations
@@ -97,6 +98,18 @@ class RocketMQGrpcAdapter:
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return the unsafe or impossible settings of this consumer behind a proxy."""
         return check_consumer(facts, self._settings)
+
+    def description(self) -> RocketMQDescription:
+        """Return what documents say of this proxy and its brokers."""
+        settings = self._settings
+        return RocketMQDescription(
+            settings.endpoints,
+            "rocketmq+grpc",
+            settings.namespace,
+            login=bool(settings.username),
+            tls=settings.tls,
+            retries=leased_retry_topic,
+        )
 
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what is missing or different at the proxy and its brokers for this consumer."""

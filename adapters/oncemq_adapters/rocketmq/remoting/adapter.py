@@ -32,6 +32,7 @@ from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
 from oncemq_adapters.rocketmq.delays import LONGEST as LONGEST_DELAY
+from oncemq_adapters.rocketmq.description import RocketMQDescription
 from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic, private_names
 from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq.properties import with_headers
@@ -140,6 +141,12 @@ class RocketMQAdapter:
         """Return the unsafe or impossible settings of this consumer on RocketMQ."""
         self._declared[facts.name] = Subscription(facts.name, facts.topic, facts.group, facts.options)
         return check_consumer(facts, self._address.namespace)
+
+    def description(self) -> RocketMQDescription:
+        """Return what documents say of these brokers."""
+        address = self._address
+        login, tls = bool(address.username), address.tls is not None
+        return RocketMQDescription(address.name_servers, "rocketmq", address.namespace, login=login, tls=tls)
 
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what is missing or different on the brokers for this consumer."""

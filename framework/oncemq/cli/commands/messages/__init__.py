@@ -1,0 +1,1 @@
+"""Commands that tell or check what an app's messages are."""
