@@ -13,7 +13,16 @@ from services.servers.rocketmq import RocketMQBroker
 from storm.attack.havoc import Field, field_of
 from storm.rocketmq.havoc import RocketField
 from support.brokers.places import Place
+from support.patience import stretch
 from support.servers import own_server
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder more time on a slow machine."""
+    stretch(item for item in items if item.path.is_relative_to(HERE))
 
 
 @pytest.fixture(scope="session")

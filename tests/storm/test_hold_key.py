@@ -21,7 +21,7 @@ MESSAGES = 50_000 if LONG else 400
 KEYS = 200 if LONG else 10
 DEATHS = 60 if LONG else 1
 EVERY = 2.0
-"""Seconds between two deaths; what a dead process had taken from the ledger is free after five."""
+"""Seconds between two looks at the consumer, which dies if it has begun to work; what a dead process had taken from the ledger is free after five."""
 SECONDS = 2400 if LONG else 180
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(SECONDS)]
 
@@ -54,7 +54,7 @@ def test_a_held_key_keeps_its_order_over_deaths(place: Place, request: pytest.Fi
             place, nursery, Settings(attempts=50, most="100ms", more="on_retry: hold_key", pause=0.005)
         )
         stage.publish(messages)
-        with Assassin(stage, count=1, every=EVERY).at_work() as assassin:
+        with Assassin(stage, count=1, every=EVERY, at_work_only=True).at_work() as assassin:
             wait_for(lambda: stage.applied() > 0, "the first effects", pause=0.01)
             deaths = stage.times("consumer killed")
             wait_for(lambda: stage.times("consumer killed") > deaths + DEATHS, "deaths", SECONDS, pause=0.05)

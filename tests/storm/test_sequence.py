@@ -49,7 +49,7 @@ def test_the_order_of_every_key_is_kept(place: Place, request: pytest.FixtureReq
     messages = numbered()
     with Nursery(place.folder) as nursery:
         stage = Stage(place, nursery, Settings(attempts=50, most="1s", strategies=CHAIN))
-        with Assassin(stage, count=2, every=EVERY).at_work() as assassin:
+        with Assassin(stage, count=2, every=EVERY, at_work_only=True).at_work() as assassin:
             shuffled = as_networks_do(messages, random.Random(11), twice=0.1, window=WINDOW)
             publisher = stage.publisher(stage.write(shuffled), rate=0 if LONG else 500)
             wait_for(lambda: stage.applied() > 0, "the first effects", pause=0.1)

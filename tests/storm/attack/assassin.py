@@ -55,6 +55,7 @@ class Assassin:
         count: how many run at once.
         every: seconds between two looks at them.
         harms: done in turn; none = only replace those that died by themselves.
+        at_work_only: harm none that has not begun a handler: on a slow machine all would die before that.
         more: for each consumer.
 
     Attributes:
@@ -63,11 +64,19 @@ class Assassin:
     """
 
     def __init__(
-        self, stage: Stage, count: int, every: float, *, harms: Sequence[Harm] = (kill,), **more: object
+        self,
+        stage: Stage,
+        count: int,
+        every: float,
+        *,
+        harms: Sequence[Harm] = (kill,),
+        at_work_only: bool = False,
+        **more: object,
     ) -> None:
         self.stage = stage
         self._count = count
         self._every = every
+        self._at_work_only = at_work_only
         self._harms = harms
         self._more = more
         self._resting = Event()
@@ -94,8 +103,10 @@ class Assassin:
                 self._replace()
                 if not self._harms:
                     continue
-                harm = self._harms[turn % len(self._harms)]
-                if happened := harm(self._children[turn % self._count]):
+                harm, child = self._harms[turn % len(self._harms)], self._children[turn % self._count]
+                if self._at_work_only and not self.stage.has_begun(child.pid):
+                    continue
+                if happened := harm(child):
                     self.stage.happened(happened)
                     self._replace()
                 turn += 1

@@ -18,6 +18,7 @@ from threading import Condition, Lock, Thread
 from typing import Any, Self
 
 from storm.attack.child import Order, main, order_from
+from support.patience import PATIENCE
 
 TESTS = Path(__file__).parents[2]
 
@@ -35,7 +36,8 @@ class Child:
         return self._nursery.ended.get(self.pid)
 
     def wait(self, timeout: float = 60.0) -> int:
-        """Wait for its end."""
+        """Wait for its end; longer on a slow machine."""
+        timeout *= PATIENCE
         with self._nursery.changed:
             if not self._nursery.changed.wait_for(lambda: self.pid in self._nursery.ended, timeout):
                 raise AssertionError(
@@ -100,7 +102,7 @@ class Nursery:
             child.send(signal.SIGKILL)
         if self._process.stdin is not None:
             self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(30 * PATIENCE)
         self._ears.join(30)
         if self._process.stdout is not None:
             self._process.stdout.close()
@@ -112,7 +114,7 @@ class Nursery:
         with self._starting, self.changed:
             born = len(self._born)
             self._process.stdin.write(json.dumps(asdict(order)) + "\n")
-            if not self.changed.wait_for(lambda: len(self._born) > born, 30):
+            if not self.changed.wait_for(lambda: len(self._born) > born, 30 * PATIENCE):
                 raise AssertionError(f"no child was born\n{self.said()}")
             child = Child(self, self._born[born])
         self._children.append(child)

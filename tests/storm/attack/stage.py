@@ -24,6 +24,7 @@ from storm.oracle.evidence import Fate, Fault, Letter
 from storm.oracle.process import Question
 from support.apps.program import Program
 from support.brokers.places import Place
+from support.patience import PATIENCE
 
 CONSUMER = "judge"
 STATES = ("purchased", "approved", "shipped", "delivered")
@@ -183,6 +184,11 @@ class Stage:
         path = self.folder / TRIED
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
+    def has_begun(self, process: int) -> bool:
+        """Return whether this process has begun a handler."""
+        path = self.folder / TRIED
+        return path.exists() and any(line[0] == str(process) for line in lines(path))
+
     def deaths(self) -> Sequence[Sequence[str]]:
         """Return point and process of every death at a point."""
         return list(lines(self.folder / FIRED))
@@ -238,7 +244,8 @@ def bodies(
 
 
 def wait_for(reached: Any, wanted: str, timeout: float = 60.0, pause: float = 0.02) -> float:
-    """Wait for a state of other processes; returns the seconds it took."""
+    """Wait for a state of other processes, longer on a slow machine; returns the seconds it took."""
+    timeout *= PATIENCE
     started, rest = monotonic(), Event()
     while not reached():
         if monotonic() - started > timeout:
