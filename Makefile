@@ -71,12 +71,17 @@ services-stop: ## stop them and remove their data
 demo: setup ## see real order events counted once, in under a minute and without any server
 	@$(BIN)/oncemq demo
 
+# Tests start thousands of processes; where Python may write no bytecode (PYTHONDONTWRITEBYTECODE), each would compile all of it.
+.PHONY: bytecode
+bytecode: setup
+	@$(BIN)/python -m compileall -q framework adapters strategies tests
+
 .PHONY: test
-test: setup services ## all tests, against the real servers
+test: setup services bytecode ## all tests, against the real servers
 	@$(call tested,$(VENV),--dist loadscope)
 
 .PHONY: test-all
-test-all: setup services ## test, and beside it the tests of the single clients, each in an environment of its own
+test-all: setup services bytecode ## test, and beside it the tests of the single clients, each in an environment of its own
 	@$(BIN)/python tests/beside.py $(if $(UNTIL),--until $(UNTIL)) --beside "$(MAKE) test-redis-py-cluster" \
 		--beside "$(MAKE) test-rocketmq-native" --beside "$(MAKE) test-rocketmq-grpc" \
 		--beside "$(MAKE) test-lowest" "$(MAKE) test"
