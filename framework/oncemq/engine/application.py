@@ -401,6 +401,7 @@ class Application:
             self._standing.outbox,
             self._clock_watch.skew(),
             self._database_watch.silence(),
+            self._standing.ledger_bytes,
         )
 
     def _time_limit(self, which: TimeLimit, consumer: str) -> None:

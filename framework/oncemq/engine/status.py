@@ -1,20 +1,24 @@
 """Reports status changes of the consumers of this process: subscribed or disconnected, and waiting messages."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, MetaData
 
 from oncemq.contracts.broker_queries import ConcernedAdapter
 from oncemq.engine.consumer_runtime import ConsumerRuntime
-from oncemq.engine.plan import AppPlan
+from oncemq.engine.plan import AppPlan, ConsumerPlan
+from oncemq.ledger import consumer_summary
 from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.messages import delayed, outbox
+from oncemq.ledger.records import claims
+from oncemq.ledger.size import stored_bytes
 from oncemq.observe.observers import Observers
 from oncemq.observe.state import ConsumerState, OutboxState
 
 _DEPTH_EVERY = 15.0
+_SIZE_EVERY = 60.0
 
 
 class StatusReporter:
@@ -27,6 +31,7 @@ class StatusReporter:
 
     Attributes:
         outbox: the number of messages waiting to be sent; None without metrics.
+        ledger_bytes: the size of the ledger; None without metrics.
     """
 
     def __init__(self, plan: AppPlan, crews: Mapping[str, ConsumerRuntime], observers: Observers) -> None:
@@ -35,10 +40,13 @@ class StatusReporter:
         self._observers = observers
         self._lost_at: dict[str, float] = {}
         self._depths: dict[str, int | None] = {}
-        self._parked: dict[str, int | None] = {}
+        self._in_ledger: dict[str, _InLedger] = {}
+        self._claiming = {consumer.name for consumer in plan.consumers if _claims(consumer)}
         self._next_depth = 0.0
+        self._next_size = 0.0
         self._concerns: dict[str, Sequence[str]] = {}
         self.outbox: OutboxState | None = None
+        self.ledger_bytes: int | None = None
 
     def rows(self) -> tuple[ConsumerState, ...]:
         """Return one row for each consumer; cheap, from any thread."""
@@ -52,7 +60,16 @@ class StatusReporter:
                 subscribed=row is not None and row.subscribed and alive,
                 detail=detail if alive else "a worker thread has ended",
             )
-            rows.append(replace(state, depth=self._depths.get(name), parked=self._parked.get(name)))
+            here = self._in_ledger.get(name, _UNKNOWN)
+            rows.append(
+                replace(
+                    state,
+                    depth=self._depths.get(name),
+                    parked=here.parked,
+                    parked_seconds=here.parked_seconds,
+                    unknown_claims=here.unknown_claims,
+                )
+            )
         return tuple(rows)
 
     def look(self) -> None:
@@ -77,7 +94,10 @@ class StatusReporter:
             self._next_depth = now + _DEPTH_EVERY
             self._ask_depths()
             self._ask_outbox()
-            self._count_parked()
+            self._count_in_ledger()
+        if self._plan.http is not None and now >= self._next_size:
+            self._next_size = now + _SIZE_EVERY
+            self._measure_ledger()
 
     def _tell_concerns(self) -> None:
         """Warn about new concerns of adapters, each once until it has ended."""
@@ -126,17 +146,70 @@ class StatusReporter:
                 depth = None
             self._depths[consumer.name] = depth
 
-    def _count_parked(self) -> None:
-        for name, crew in self._crews.items():
-            if crew.parked is None:
+    def _count_in_ledger(self) -> None:
+        for consumer in self._plan.consumers:
+            parks = self._crews[consumer.name].parked is not None
+            if not parks and consumer.name not in self._claiming:
                 continue
             try:
-                self._parked[name] = crew.parked.count()
+                self._in_ledger[consumer.name] = self._counted(consumer, parks=parks)
             except Exception as error:
-                self._observers.failed(f"counting the parked messages of {name}", error)
-                self._parked[name] = None
+                self._observers.failed(f"counting what waits in the ledger for {consumer.name}", error)
+                self._in_ledger[consumer.name] = _UNKNOWN
+
+    def _counted(self, consumer: ConsumerPlan, *, parks: bool) -> "_InLedger":
+        now = self._plan.clock.now()
+        parked, oldest, doubtful = 0, now, 0
+        for engine in self._plan.engines:
+            with _reading(engine) as connection:
+                if parks:
+                    count, since = consumer_summary.parked(connection, consumer.scope)
+                    parked, oldest = parked + count, min(oldest, since or now)
+                if consumer.name in self._claiming:
+                    doubtful += consumer_summary.unknown_claims(connection, consumer.scope, now)
+        return _InLedger(
+            parked if parks else None,
+            (now - oldest).total_seconds() if parks else None,
+            doubtful if consumer.name in self._claiming else None,
+        )
+
+    def _measure_ledger(self) -> None:
+        if not self._plan.engines:
+            return
+        try:
+            self.ledger_bytes = sum(_size(engine) for engine in self._plan.engines)
+        except Exception as error:
+            self._observers.failed("measuring the ledger", error)
+            self.ledger_bytes = None
+
+
+@dataclass(frozen=True, slots=True)
+class _InLedger:
+    """Waiting messages and doubtful effects of a consumer in the ledger; None where it is unknown or cannot be."""
+
+    parked: int | None = None
+    parked_seconds: float | None = None
+    unknown_claims: int | None = None
+
+
+_UNKNOWN = _InLedger()
+
+
+def _claims(consumer: ConsumerPlan) -> bool:
+    metadata = MetaData()
+    tables = {table.name for strategy in consumer.strategies for table in strategy.tables(metadata)}
+    return claims.TABLE.name in tables
+
+
+def _reading(engine: Engine) -> Connection:
+    return engine.connect().execution_options(**{READ_ONLY: True})
+
+
+def _size(engine: Engine) -> int:
+    with _reading(engine) as connection:
+        return stored_bytes(connection)
 
 
 def _depth(engine: Engine, app: str, now: datetime) -> tuple[outbox.Depth, delayed.Waiting]:
-    with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+    with _reading(engine) as connection:
         return outbox.depth(connection, app), delayed.waiting(connection, app, now)

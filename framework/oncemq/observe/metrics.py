@@ -244,6 +244,12 @@ class _States(Collector):
                 "By how much this machine's clock is ahead of the database's.",
                 state.clock_skew,
             )
+        if state.ledger_bytes is not None:
+            yield GaugeMetricFamily(
+                "oncemq_ledger_bytes",
+                "Size of the ledger's tables and indexes; on SQLite of the whole file.",
+                state.ledger_bytes,
+            )
         for name, text, read in _GAUGES:
             yield _gauge(state, name, text, read)
         yield _figures(state)
@@ -258,6 +264,12 @@ _GAUGES: tuple[tuple[str, str, Callable[[ConsumerState], float | None]], ...] = 
     ("in_flight_messages", "Deliveries that are not settled yet.", lambda s: s.in_flight),
     ("broker_messages", "Messages that wait at the broker.", lambda s: s.depth),
     ("parked_messages", "Messages that wait in the ledger for their turn.", lambda s: s.parked),
+    ("parked_oldest_seconds", "How long the oldest of them has waited.", lambda s: s.parked_seconds),
+    (
+        "unknown_claims",
+        "External effects of which it is unknown whether they happened.",
+        lambda s: s.unknown_claims,
+    ),
 )
 
 

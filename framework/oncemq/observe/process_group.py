@@ -16,7 +16,7 @@ from oncemq.errors import MissingExtra
 from oncemq.observe.endpoint import Address, Answer, Endpoint, LocalSocket, json_answer
 
 if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+    from prometheus_client.core import CounterMetricFamily, Metric
 
 PATIENCE = 2.0
 """Seconds for a worker process to answer."""
@@ -61,6 +61,7 @@ class ProcessGroup:
     def __init__(self, address: Address, count: int) -> None:
         self.folder = tempfile.mkdtemp(prefix="oncemq-")
         self._count = count
+        self._ended = [0] * count
         try:
             self._endpoint = Endpoint(
                 address,
@@ -79,6 +80,10 @@ class ProcessGroup:
     def address(self) -> Address | LocalSocket:
         """Address it listens on."""
         return self._endpoint.address
+
+    def worker_ended(self, index: int) -> None:
+        """Count that worker process number `index` died, and another one takes its place."""
+        self._ended[index] += 1
 
     def close(self) -> None:
         """Stop listening, and remove the workers' sockets."""
@@ -104,7 +109,7 @@ class ProcessGroup:
 
     def _metrics(self) -> Answer:
         answers = [answer for answer in self._ask("/metrics") if answer.status == HTTPStatus.OK]
-        return _merged([(answer.index, answer.body.decode()) for answer in answers])
+        return _merged([(answer.index, answer.body.decode()) for answer in answers], self._ended)
 
     def _ask(self, path: str) -> list[_Answer]:
         """Ask all at once: the slowest decides how long it takes."""
@@ -168,10 +173,17 @@ def _row(answer: _Answer) -> dict[str, Any]:
     return {"process": answer.index, **report} if isinstance(report, dict) else {"process": answer.index}
 
 
-def _merged(texts: Sequence[tuple[int, str]]) -> Answer:
-    """Return the metrics of all processes, each sample with the label `process`."""
-    parse, generate, content_type = _prometheus()
-    families: dict[str, Metric] = {}
+def _merged(texts: Sequence[tuple[int, str]], ended: Sequence[int]) -> Answer:
+    """Return the metrics of all processes, each sample with the label `process`, and how often each one died."""
+    parse, counter, generate, content_type = _prometheus()
+    restarts = counter(
+        "oncemq_worker_restarts",
+        "Worker processes that died and were started again.",
+        labels=["process"],
+    )
+    for index, count in enumerate(ended):
+        restarts.add_metric([str(index)], count)
+    families: dict[str, Metric] = {restarts.name: restarts}
     for index, text in texts:
         for family in parse(text):
             merged = families.setdefault(family.name, family)
@@ -187,9 +199,10 @@ def _merged(texts: Sequence[tuple[int, str]]) -> Answer:
     return Answer(HTTPStatus.OK, content_type, generate(Collected()))
 
 
-def _prometheus() -> tuple[Callable[[str], Any], Callable[[Any], bytes], str]:
+def _prometheus() -> tuple[Callable[[str], Any], type["CounterMetricFamily"], Callable[[Any], bytes], str]:
     # Here and not above: the package is optional.
     try:
+        from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415
         from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest  # noqa: PLC0415
         from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
     except ModuleNotFoundError:
@@ -197,4 +210,4 @@ def _prometheus() -> tuple[Callable[[str], Any], Callable[[Any], bytes], str]:
             "metrics and health on an address need the package 'prometheus_client', which is not installed: "
             "pip install 'oncemq[metrics]'"
         ) from None
-    return text_string_to_metric_families, generate_latest, CONTENT_TYPE_LATEST
+    return text_string_to_metric_families, CounterMetricFamily, generate_latest, CONTENT_TYPE_LATEST

@@ -41,6 +41,8 @@ class ConsumerState:
         last_progress: monotonic seconds when it last settled something, or when it had nothing to do.
         depth: messages that wait at the broker; None if unknown.
         parked: messages that wait in the ledger for their turn; None if none can be parked.
+        parked_seconds: how long the oldest of them has waited; 0.0 while none does, None if none can be parked.
+        unknown_claims: external effects of which it is unknown whether they happened; None without claims in the ledger.
         detail: the problem, as text.
         exclusive: it runs one unit at a time because units deadlocked with each other.
         figures: measurements of its strategies, by name.
@@ -55,6 +57,8 @@ class ConsumerState:
     last_progress: float = 0.0
     depth: int | None = None
     parked: int | None = None
+    parked_seconds: float | None = None
+    unknown_claims: int | None = None
     detail: str = ""
     exclusive: bool = False
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -97,6 +101,7 @@ class AppState:
         outbox: unsent messages; None if unknown.
         clock_skew: seconds by which this machine's clock is ahead of the database's; None without one.
         database_silent: seconds since a database has last answered; None while it does, and without one.
+        ledger_bytes: size of the ledger's tables with their indexes, in all databases of the app; None if unknown.
     """
 
     phase: Phase
@@ -104,6 +109,7 @@ class AppState:
     outbox: OutboxState | None = None
     clock_skew: float | None = None
     database_silent: float | None = None
+    ledger_bytes: int | None = None
 
 
 StateSource = Callable[[], AppState]

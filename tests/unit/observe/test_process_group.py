@@ -93,6 +93,15 @@ def test_metrics_of_all_processes_are_one_page(group):
     assert len([line for line in lines if line == "# TYPE oncemq_unit_messages histogram"]) == 1
 
 
+def test_deaths_of_processes_are_counted_from_zero(group):
+    """A process that has not died has a series, too, so that the first death is an increase; also while none answers."""
+    group.group.worker_ended(1)
+    _, text = group.ask("/metrics")
+    lines = text.splitlines()
+    assert 'oncemq_worker_restarts_total{process="0"} 0.0' in lines
+    assert 'oncemq_worker_restarts_total{process="1"} 1.0' in lines
+
+
 def test_a_blocked_process_is_unhealthy(group, monkeypatch):
     """It takes the connection and does not answer: a restart would help."""
     monkeypatch.setattr(process_group, "PATIENCE", 0.2)

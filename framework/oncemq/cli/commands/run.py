@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from oncemq.cli.worker import Mourner, Worker, tell_silence
 from oncemq.common.durations import parse_duration
 from oncemq.config import load
 from oncemq.config.build.plan import DEFAULT_GRACE, LoadedApp
-from oncemq.engine.supervisor import Supervisor
+from oncemq.engine.supervisor import Death, Supervisor
 from oncemq.errors import BrokerUnavailable, ConfigError, InfrastructureError, MissingExtra, OnceMQError
 from oncemq.observe.logs import configure
 from oncemq.observe.process_group import ProcessGroup
@@ -102,7 +102,7 @@ def run(
         Worker(tuple(files), until_idle, deadline, None if group is None else group.folder),
         count,
         loaded.model.grace or DEFAULT_GRACE,
-        Mourner(loaded),
+        _counting(Mourner(loaded), group),
         FATAL,
         UNREACHABLE,
         FINISHED,
@@ -115,6 +115,17 @@ def run(
     finally:
         if group is not None:
             group.close()
+
+
+def _counting(mourner: Mourner, group: ProcessGroup | None) -> Callable[[Death], None]:
+    """Return what handles the death of a worker process, and counts it where metrics are served."""
+
+    def died(death: Death) -> None:
+        if group is not None:
+            group.worker_ended(death.index)
+        mourner(death)
+
+    return died
 
 
 def _connected(
