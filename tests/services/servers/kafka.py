@@ -55,6 +55,11 @@ class Kafka(Server):
         return f"kafka://{self.user}:{self.settings.password}@{LOOPBACK}:{self.port}"
 
     @property
+    def format_options(self) -> Sequence[str]:
+        """What else the tool is told that formats the log folder."""
+        return ()
+
+    @property
     def proxied_url(self) -> str:
         """The same through the port of a test's proxy, whose address the broker then tells."""
         return f"kafka://{self.user}:{self.settings.password}@{LOOPBACK}:{self.settings.ports['proxy']}"
@@ -88,6 +93,7 @@ class Kafka(Server):
 
     def _format(self, properties: Path) -> None:
         arguments = ["format", "--cluster-id", short_id(), "--config", str(properties), "--ignore-formatted"]
+        arguments += self.format_options
         done = subprocess.run(
             self.tool("kafka.tools.StorageTool", *arguments),
             stdin=subprocess.DEVNULL,
@@ -107,7 +113,7 @@ class Kafka(Server):
         return [
             program, "-Djava.net.preferIPv4Stack=true", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", *options,
             f"-Dlog4j2.configurationFile={self.data / 'log4j2.xml'}",
-            "-cp", rocketmq_jars.fetched(_PLACE, "kafka.xml"),
+            "-cp", class_path(),
         ]  # fmt: skip
 
     def _properties(self) -> Mapping[str, object]:
@@ -156,6 +162,15 @@ class Kafka(Server):
             "log.segment.bytes": 64 * 1024 * 1024,
             "log.index.size.max.bytes": 256 * 1024,
         }
+
+
+def class_path() -> str:
+    """Return the class path; fetches the jars the first time.
+
+    Raises:
+        ServiceError: they cannot be fetched; says why.
+    """
+    return rocketmq_jars.fetched(_PLACE, "kafka.xml")
 
 
 def _lines(settings: Mapping[str, object]) -> list[str]:

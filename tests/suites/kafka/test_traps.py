@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
 
@@ -12,32 +13,15 @@ from oncemq.contracts.adapter import Confirmed, DeadLetterRequest, Refused, Subs
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
-from oncemq.testing.adapter_suite import AdapterHarness, Topic
-from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
+from oncemq.testing.adapter_suite import Topic
+from oncemq.testing.adapter_suite.bench import Bench, Member, bodies, later, numbered
 from oncemq_adapters.kafka import KafkaAdapter
 from oncemq_adapters.kafka.address import parse_address
 from oncemq_adapters.kafka.administration import Administration
 from oncemq_adapters.kafka.names import Place, place_of
 from oncemq_adapters.kafka.producer import Producer
 from oncemq_adapters.kafka.records import Record
-from support.brokers.kafka import QUICK, adapter_on
-
-
-class SharedKafka(AdapterHarness):
-    """The shared server, without faults."""
-
-    adapter_class = KafkaAdapter
-    patience = 40.0
-    unroutable = unreachable = unwelcome = stop = start = cut = None  # type: ignore[assignment]
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        # A group is one for all topics, and tests run at the same time.
-        self.options = {**QUICK, "namespace": f"t{uuid4().hex[:8]}."}
-
-    def topic(self, name: str) -> Topic:
-        """Return a topic of two partitions."""
-        return Topic(f"{name}-{uuid4().hex[:8]}", {"partitions": 2})
+from support.brokers.kafka import QUICK, SharedKafka, adapter_on
 
 
 @pytest.fixture
@@ -233,6 +217,48 @@ def test_the_group_is_known_to_kafkas_own_tools(bench: Bench) -> None:
         place.topic.name
     )
     assert OFFSET_END not in {partition.offset for partition in committed.values()}
+
+
+def test_offsets_are_committed_while_members_join_and_leave(bench: Bench) -> None:
+    """A commit that comes into a rebalance is sent again; when all is settled, all is committed, and members are in their group."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    first = bench.open(subscription)
+    place, client = real(bench, subscription), operator(bench.harness.url)
+    done: set[bytes] = set()
+    resting = Event()
+
+    def work(member: Member) -> None:
+        settled = 0
+        while not resting.wait(0.01):
+            for delivery in member.sink.deliveries()[settled:]:
+                settled += 1
+                if not member.adapter.acknowledge([delivery]):
+                    done.add(delivery.message.body)
+
+    workers = [Thread(target=work, args=(first,))]
+    workers[0].start()
+    try:
+        for turn in range(2):
+            messages = numbered(120)[60 * turn : 60 * (turn + 1)]
+            bench.publish(topic, *(OutgoingMessage(body, key=body.decode()) for body in messages))
+            other = bench.open(subscription)
+            workers.append(Thread(target=work, args=(other,)))
+            workers[-1].start()
+            if turn == 0:
+                bench.close(other)
+        bench.eventually(lambda: len(done) == 120, "every message to be settled")
+
+        def committed() -> dict[int, int]:
+            found = client.committed(place.group, place.topic.name)
+            return {number: partition.offset for number, partition in found.items()}
+
+        bench.eventually(lambda: committed() == client.ends(place.topic.name), "every offset")
+    finally:
+        resting.set()
+        for worker in workers:
+            worker.join()
+    assert all(row.subscribed for row in first.adapter.health())
 
 
 def test_a_delayed_message_is_refused(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""RocketMQ's official Java client in a process of its own, that follows orders and tells what it receives."""
+"""The official Java clients of RocketMQ and Kafka in processes of their own, that follow orders and tell what they receive."""
 
 import base64
 import os
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Condition, Thread
 from time import monotonic
-from typing import Self
+from typing import ClassVar, Self
 from urllib.parse import urlsplit
 
 from services import catalog
-from services.servers import rocketmq_jars
+from services.servers import kafka, rocketmq_jars
 from services.servers.rocketmq import RocketMQ
 
-SOURCE = Path(__file__).parents[2] / "interop" / "RocketMQPeer.java"
+SOURCES = Path(__file__).parents[2] / "interop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,14 @@ class Received:
 
 
 class JavaPeer:
-    """One Java process."""
+    """One Java process with RocketMQ's client."""
+
+    program: ClassVar[str] = "RocketMQPeer"
+
+    @classmethod
+    def jars(cls) -> str:
+        """Return the class path of the client."""
+        return rocketmq_jars.class_path()
 
     def __init__(self, url: str, classes: Path) -> None:
         parts = urlsplit(url)
@@ -49,8 +56,8 @@ class JavaPeer:
             [
                 java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8",
                 "-Dstdout.encoding=UTF-8", f"-Duser.home={classes}",
-                "-cp", f"{classes}:{rocketmq_jars.class_path()}",
-                "RocketMQPeer", f"{parts.hostname}:{parts.port}", parts.username or "",
+                "-cp", f"{classes}:{self.jars()}",
+                self.program, f"{parts.hostname}:{parts.port}", parts.username or "",
             ],
             env={**os.environ, "PEER_PASSWORD": parts.password or ""},
             stdin=subprocess.PIPE,
@@ -107,12 +114,23 @@ class JavaPeer:
         self.close()
 
 
+class KafkaPeer(JavaPeer):
+    """One Java process with Kafka's client."""
+
+    program: ClassVar[str] = "KafkaPeer"
+
+    @classmethod
+    def jars(cls) -> str:
+        """Return the class path of the client."""
+        return kafka.class_path()
+
+
 @contextmanager
-def compiled(folder: Path) -> Iterator[Path]:
+def compiled(folder: Path, peer: type[JavaPeer] = JavaPeer) -> Iterator[Path]:
     """Lend the compiled peer."""
+    source = SOURCES / f"{peer.program}.java"
     subprocess.run(
-        ["javac", "-encoding", "UTF-8", "-cp", rocketmq_jars.class_path(), "-d", str(folder), str(SOURCE)],
-        check=True,
+        ["javac", "-encoding", "UTF-8", "-cp", peer.jars(), "-d", str(folder), str(source)], check=True
     )
     yield folder
 

@@ -20,6 +20,28 @@ def adapter_on(url: str, **options: object) -> KafkaAdapter:
     return KafkaAdapter.build(url, options, SCOPE)
 
 
+class SharedKafka(AdapterHarness):
+    """A server, without faults.
+
+    Args:
+        url: of the server.
+        options: of the broker, besides those for quick tests.
+    """
+
+    adapter_class = KafkaAdapter
+    patience = 40.0
+    unroutable = unreachable = unwelcome = stop = start = cut = None  # type: ignore[assignment]
+
+    def __init__(self, url: str, **options: object) -> None:
+        self.url = url
+        # A group is one for all topics, and tests run at the same time.
+        self.options = {**QUICK, "namespace": f"t{uuid4().hex[:8]}.", **options}
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic of two partitions."""
+        return Topic(f"{name}-{uuid4().hex[:8]}", {"partitions": 2})
+
+
 class OwnKafka(AdapterHarness):
     """A server of the tests' own, behind a proxy on the port that it tells; an outage is a proxy that refuses."""
 
