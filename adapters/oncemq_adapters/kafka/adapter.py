@@ -66,7 +66,7 @@ class KafkaAdapter:
         self._producer: Producer | None = None
         self._members: list[GroupMember] = []
         self._expected: tuple[Subscription, ...] = ()
-        self._settlement = Settlement(self._send, scope.clock.now)
+        self._settlement = Settlement(self._send, scope.clock.now, address.retry_retention)
 
     @classmethod
     def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
@@ -87,7 +87,7 @@ class KafkaAdapter:
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what is missing or unsafe at the cluster for this consumer."""
         place = self._place_of(Subscription(facts.name, facts.topic, facts.group, facts.options))
-        return list(examine(self._opened()[0], facts, place))
+        return list(examine(self._opened()[0], facts, place, self._address.retry_retention))
 
     def private_names(self, subscription: Subscription) -> PrivateNames:
         """Return the group on its topic."""

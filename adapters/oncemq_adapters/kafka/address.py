@@ -11,8 +11,8 @@ from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
 
 PORT = 9092
-SECOND = timedelta(seconds=1)
-TIMES = ("connect_timeout", "publish_timeout", "session_timeout", "handover")
+SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
+TIMES = ("connect_timeout", "publish_timeout", "session_timeout", "handover", "retry_retention")
 TLS = ("ca", "cert", "key", "verify")
 KNOWN = (
     *("hosts", "username", "password", "sasl", "tls", "compression", "protocol", "member", "namespace"),
@@ -54,6 +54,7 @@ class Address:
         publish_timeout: how long a retry, dead letter or published message may wait for its confirmation.
         session_timeout: after which a silent member is dead to the group.
         handover: how long a revoked partition waits for what runs.
+        retry_retention: how long a retry is kept from its publication; a longer delay is refused.
     """
 
     hosts: tuple[str, ...]
@@ -69,6 +70,7 @@ class Address:
     publish_timeout: timedelta
     session_timeout: timedelta
     handover: timedelta
+    retry_retention: timedelta
 
     @property
     def shown(self) -> str:
@@ -178,11 +180,19 @@ def parse_address(url: str, options: Mapping[str, Any]) -> Address:
         publish_timeout=reader.duration("publish_timeout", 10 * SECOND, SECOND / 10, 600 * SECOND),
         session_timeout=reader.duration("session_timeout", 45 * SECOND, SECOND, 1800 * SECOND),
         handover=reader.duration("handover", 10 * SECOND, SECOND / 10, 240 * SECOND),
+        retry_retention=reader.duration("retry_retention", 30 * DAY, DAY / 24, 3650 * DAY),
     )
     if bool(address.username) != bool(address.password):
         missing = "password" if address.username else "username"
         reader.complain(missing, f"a user name and its password belong together, {missing!r} is missing")
-    if address.protocol == CONSUMER and "session_timeout" in options:
+    if address.tls and ("ssl.certificate.location" in address.tls) != ("ssl.key.location" in address.tls):
+        missing = "key" if "ssl.certificate.location" in address.tls else "cert"
+        reader.complain(
+            missing,
+            f"a certificate and its key belong together, {missing!r} is missing",
+            "one file may hold both: write it for cert and for key",
+        )
+    if address.protocol == CONSUMER and "session_timeout" in reader.options:
         reader.complain(
             "session_timeout",
             "the brokers decide the session's time-out of a group with protocol: consumer, and refuse a member that sets it",

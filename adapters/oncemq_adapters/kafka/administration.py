@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 
 from oncemq.errors import BrokerRefused, BrokerUnavailable, Unroutable
 from oncemq_adapters.kafka.address import LARGEST, Address
-from oncemq_adapters.kafka.errors import error_of, is_denied, surfaced
+from oncemq_adapters.kafka.errors import error_of, is_denied, refusal, surfaced, told
 from oncemq_adapters.kafka.names import Place
 from oncemq_adapters.kafka.records import STEPS
 
@@ -36,8 +37,13 @@ class Administration:
     def __init__(self, address: Address, name: str) -> None:
         self._address = address
         self._denied: KafkaError | None = None
+        self._heard = ""
         settings: dict[str, Any] = {**address.client(name), "error_cb": self._error}
-        self._client = AdminClient(settings)
+        try:
+            self._client = AdminClient(settings)
+        except KafkaException as error:
+            # Files for TLS are read here.
+            raise BrokerRefused(f"no client for Kafka {address.shown}: {_text(error)}") from None
         self._seconds = address.connect_timeout.total_seconds()
         self._partitions: dict[str, int] = {}
         self._lock = Lock()
@@ -56,14 +62,14 @@ class Administration:
             except KafkaException as error:
                 self._client.poll(0)
                 if self._denied is not None:
-                    raise BrokerRefused(
-                        f"Kafka {self._address.shown} refuses user {self._address.username!r}: {self._denied.str()}"
-                    ) from None
+                    text = refusal(self._denied, self._address.username, self._address.shown)
+                    raise BrokerRefused(text) from None
                 if time.monotonic() > end:
-                    raise BrokerUnavailable(
-                        f"no answer from Kafka at {self._address.shown} within {self._seconds:g} s: {_text(error)}"
-                    ) from error
+                    text = f"no answer from Kafka at {self._address.shown} within {self._seconds:g} s"
+                    asks = "" if self._heard or self._address.tls else " – if it expects TLS, write tls: true"
+                    raise BrokerUnavailable(f"{text}: {self._heard or _text(error)}{asks}") from error
             else:
+                self._denied = None
                 return
 
     def partitions(self, topic: str, *, fresh: bool = False) -> int:
@@ -101,11 +107,12 @@ class Administration:
                 )
             self.create(topic.name, topic.partitions or -1, {})
         largest = str(min(LARGEST, self.largest_message(topic.name) + _ROOM))
-        forever = {"retention.ms": "-1", "retention.bytes": "-1", "max.message.bytes": largest}
+        every = {"retention.bytes": "-1", "max.message.bytes": largest}
         if not self.partitions(place.retries):
-            self.create(place.retries, len(STEPS), forever)
+            kept = str(self._address.retry_retention // timedelta(milliseconds=1))
+            self.create(place.retries, len(STEPS), {**every, "retention.ms": kept})
         if not self.partitions(place.dead):
-            self.create(place.dead, 1, {**forever, "cleanup.policy": "compact,delete"})
+            self.create(place.dead, 1, {**every, "retention.ms": "-1", "cleanup.policy": "compact,delete"})
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Make a topic; one that exists is left as it is. Returns when it can be used."""
@@ -214,8 +221,10 @@ class Administration:
     def _error(self, error: KafkaError) -> None:
         if is_denied(error):
             self._denied = error
+        elif error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._heard = told(error)
 
 
 def _text(error: KafkaException) -> str:
     found = error_of(error)
-    return found.str() if found is not None else str(error)
+    return told(found) if found is not None else str(error)

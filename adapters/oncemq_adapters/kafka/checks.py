@@ -1,6 +1,6 @@
 """Checks a consumer's settings on Kafka, and compares them with what the cluster has."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 
 from oncemq.common.durations import format_duration
@@ -18,6 +18,13 @@ def check_consumer(facts: ConsumerFacts, address: Address) -> Iterator[Problem]:
     _, problems = read_topic(facts.topic, facts.options, address.namespace)
     for problem in problems:
         yield Problem(problem.text, problem.advice, f"topic.{problem.where}")
+    if facts.longest_pause >= address.retry_retention:
+        yield Problem(
+            f"a retry can pause for {format_duration(facts.longest_pause)}, but Kafka keeps it for "
+            f"{format_duration(address.retry_retention)}: such retries become dead letters",
+            "set the broker's retry_retention well above the longest pause",
+            "broker.retry_retention",
+        )
     limit = facts.hard_limit or facts.soft_limit
     if limit is not None and limit > address.handover:
         yield Problem(
@@ -29,8 +36,17 @@ def check_consumer(facts: ConsumerFacts, address: Address) -> Iterator[Problem]:
         )
 
 
-def examine(administration: Administration, facts: ConsumerFacts, place: Place) -> Iterable[Problem]:
-    """Return what the cluster lacks, or has configured differently than this consumer needs."""
+def examine(
+    administration: Administration, facts: ConsumerFacts, place: Place, kept: timedelta
+) -> Iterable[Problem]:
+    """Return what the cluster lacks, or has configured differently than this consumer needs.
+
+    Args:
+        administration: asks the cluster.
+        facts: of the consumer.
+        place: its topics.
+        kept: how long retries are kept.
+    """
     name = place.topic.name
     if not administration.partitions(name, fresh=True):
         if not place.topic.create:
@@ -39,6 +55,8 @@ def examine(administration: Administration, facts: ConsumerFacts, place: Place) 
     settings = administration.settings(name)
     yield from _durability(administration, name, settings)
     yield from _retention(facts, name, settings)
+    if administration.partitions(place.retries, fresh=True):
+        yield from _retries(place.retries, administration.settings(place.retries), kept)
     group = administration.group(place.group)
     others = {
         partition.topic
@@ -95,4 +113,28 @@ def _retention(facts: ConsumerFacts, name: str, settings: object) -> Iterator[Pr
             f"({format_duration(facts.retry_horizon)}): what waits behind them may be removed unread",
             "make retention.ms of the topic longer, or the retries shorter",
             "topic",
+        )
+
+
+def _retries(name: str, settings: Mapping[str, str], kept: timedelta) -> Iterator[Problem]:
+    """Compare the topic of the retries with how long they are kept."""
+    milliseconds, wanted = int(settings.get("retention.ms", -1)), kept // timedelta(milliseconds=1)
+    advice = f"set its retention.ms to {wanted}, or change the broker's retry_retention"
+    if "delete" not in settings.get("cleanup.policy", "delete"):
+        text = f"the retries in {name!r} are compacted: of several retries of a key only the last may be left"
+        yield Problem(text, "set its cleanup.policy to delete", "topic")
+    elif milliseconds < 0:
+        yield Problem(
+            f"the retries in {name!r} are never removed: it grows with each of them",
+            advice,
+            "broker.retry_retention",
+            Severity.WARNING,
+        )
+    elif milliseconds < wanted:
+        found = format_duration(timedelta(milliseconds=milliseconds))
+        yield Problem(
+            f"{name!r} keeps retries for {found}, shorter than retry_retention ({format_duration(kept)}): "
+            "those with long delays are removed before they are due",
+            advice,
+            "broker.retry_retention",
         )

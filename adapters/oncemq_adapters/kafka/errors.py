@@ -1,5 +1,6 @@
 """Translates Kafka's errors into ours: what may work later, what never will, and what has nowhere to go."""
 
+import re
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -17,6 +18,18 @@ _DENIED = frozenset(
         KafkaError._SSL,
     }
 )
+_SINCE = re.compile(r" \(after \d+ms in state [A-Z_]+(, \d+ identical error\(s\) suppressed)?\)")
+_OURS = {
+    "ssl.ca.location": "ca",
+    "ssl.certificate.location": "cert",
+    "ssl.key.location": "key",
+    "security.protocol": "tls",
+    "sasl.mechanisms": "sasl",
+    "sasl.mechanism": "sasl",
+}
+"""What librdkafka's settings are called here."""
+_ASKS = ("alert bad certificate", "alert certificate required")
+"""What a broker answers to a client that shows no certificate."""
 _REFUSED = _DENIED | {
     *(KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.TOPIC_EXCEPTION),
     *(KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR),
@@ -38,6 +51,27 @@ def is_denied(error: KafkaError) -> bool:
     return error.code() in _DENIED
 
 
+def told(error: KafkaError) -> str:
+    """Return the client's words with our options instead of its settings."""
+    text = _SINCE.sub("", error.str())
+    for theirs, ours in _OURS.items():
+        text = text.replace(theirs, ours)
+    if any(alert in text for alert in _ASKS):
+        return f"{text} – it asks clients for a certificate: write cert and key"
+    return text
+
+
+def refusal(error: KafkaError, user: str, where: str) -> str:
+    """Return in one sentence why brokers and we do not come together; `is_denied` is true of `error`."""
+    if error.code() != KafkaError._SSL:
+        return f"Kafka {where} refuses user {user!r}: {told(error)}"
+    text = told(error)
+    if "certificate verify failed" in text:
+        # The client does not say which of the three it is.
+        text = "the broker's certificate cannot be verified: ca must hold its authority, its names the host, and its time must not be over"
+    return f"Kafka {where}: no connection with TLS: {text}"
+
+
 def translated(error: KafkaError, doing: str, where: str) -> BrokerError:
     """Return our error for Kafka's.
 
@@ -46,7 +80,7 @@ def translated(error: KafkaError, doing: str, where: str) -> BrokerError:
         doing: what failed, such as "publishing to 'orders'".
         where: the hosts.
     """
-    text = f"{doing} at Kafka {where}: {error.str()}"
+    text = f"{doing} at Kafka {where}: {told(error)}"
     if error.code() in NOWHERE:
         return Unroutable(text)
     if error.code() in _REFUSED:

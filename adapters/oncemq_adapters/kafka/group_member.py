@@ -382,7 +382,15 @@ class GroupMember:
         self._progress.statistics(text, self._assignment.trackers, self._held)
 
     def _on_error(self, error: KafkaError) -> None:
+        known = self._progress.refused
         self._progress.error(error)
+        if self._progress.refused and not known:
+            _log.error(
+                "broker-refuses-member",
+                consumer=self.consumer,
+                error=self._progress.refused,
+                advice="it is tried again; correct username, password, sasl or the files for TLS, or the broker's rights",
+            )
 
     def _messages_are_gone(self, raw: Any) -> None:
         """Go on at the first message that is still there, and say that others were removed before they were read."""

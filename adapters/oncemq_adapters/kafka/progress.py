@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from oncemq.contracts.adapter import ConsumerHealth
+from oncemq_adapters.kafka.errors import is_denied, told
 from oncemq_adapters.kafka.tracker import PartitionTracker
 
 STALLED = 30.0
@@ -32,6 +33,7 @@ class Progress:
         self.problem = ""
         self.lag: dict[Key, int] = {}
         self._open = True
+        self.refused = ""
         self._away = ""
         self._stalled = ""
         self._heard_at = monotonic()
@@ -39,7 +41,7 @@ class Progress:
 
     def assigned(self) -> None:
         """Note an assignment, also an empty one."""
-        self.problem = self._away = ""
+        self.problem = self._away = self.refused = ""
         self._heard_at = monotonic()
         self.joined.set()
 
@@ -57,10 +59,12 @@ class Progress:
 
     def error(self, error: KafkaError) -> None:
         """Note what the client's own threads report."""
-        if error.code() == KafkaError._ALL_BROKERS_DOWN or error.fatal():
-            self._away = error.str()
+        if is_denied(error):
+            self.refused = self.problem = told(error)
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN or error.fatal():
+            self._away = told(error)
         elif not self.joined.is_set():
-            self.problem = error.str()
+            self.problem = told(error)
 
     def statistics(self, text: str, trackers: Mapping[Key, PartitionTracker], held: Collection[Key]) -> None:
         """Read librdkafka's statistics."""
@@ -72,7 +76,7 @@ class Progress:
         if "UP" not in coordinators:
             self._away = self._away or "the group's coordinator is not connected"
         elif told.get("cgrp", {}).get("join_state") == "steady":
-            self._away = self.problem = ""
+            self._away = self.problem = self.refused = ""
         self._look_at(told.get("topics", {}), trackers, held)
 
     def health(self) -> ConsumerHealth:
@@ -85,8 +89,8 @@ class Progress:
             return "closed"
         if not self.joined.is_set():
             return self.problem or "not in its group yet"
-        if self._away:
-            return self._away
+        if self.refused or self._away:
+            return self.refused or self._away
         if monotonic() - self._heard_at > _SILENT:
             return "the client's thread is stuck"
         return self._stalled

@@ -1,11 +1,12 @@
 """Settles deliveries: copies are confirmed before their original is passed."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
+from oncemq.common.durations import format_duration
 from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest, SettleFailed
-from oncemq.errors import AlreadySettled, BrokerError, DeliveryVoid, SettleError
+from oncemq.errors import AlreadySettled, BrokerError, BrokerRefused, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.forwarding import claim_each, forward
 from oncemq_adapters.kafka.group_member import GroupMember
@@ -22,11 +23,13 @@ class Settlement:
     Args:
         send: publishes, and returns an error or None for each record.
         now: returns the time.
+        kept: how long retries are kept from their publication.
     """
 
-    def __init__(self, send: Send, now: Callable[[], datetime]) -> None:
+    def __init__(self, send: Send, now: Callable[[], datetime], kept: timedelta) -> None:
         self._send = send
         self._now = now
+        self._kept = kept
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> list[SettleFailed]:
         """Pass these."""
@@ -58,6 +61,11 @@ class Settlement:
         return self._send(records)
 
     def _later(self, request: RetryRequest, entry: Entry) -> Record:
+        if request.delay >= self._kept:
+            raise BrokerRefused(
+                f"a retry after {format_duration(request.delay)} would be removed before it is due: "
+                f"Kafka keeps it for {format_duration(self._kept)} – ask for less, or raise the broker's retry_retention"
+            )
         parts, message = original_of(entry.raw), request.delivery.message
         due = self._now() + request.delay
         retries = _place(entry).retries

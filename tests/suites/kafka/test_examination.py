@@ -8,9 +8,11 @@ from uuid import uuid4
 import pytest
 
 from oncemq.common.problems import Problem, Severity
+from oncemq.contracts.adapter import Subscription
 from oncemq_adapters.kafka import KafkaAdapter
 from oncemq_adapters.kafka.address import parse_address
 from oncemq_adapters.kafka.administration import Administration
+from oncemq_adapters.kafka.names import place_of
 from support.brokers.kafka import QUICK, adapter_on
 from support.facts import facts_of
 
@@ -20,6 +22,8 @@ class Bench:
 
     def __init__(self, url: str) -> None:
         self.topic = f"t{uuid4().hex[:8]}"
+        self.subscription = Subscription("points", self.topic, f"g{self.topic}", {})
+        self.place = place_of(self.subscription)
         self.operator = Administration(parse_address(url, QUICK), "operator")
         self.adapter: KafkaAdapter = adapter_on(url, **QUICK)
         self.adapter.prepare([])
@@ -27,6 +31,12 @@ class Bench:
     def make_topic(self, **settings: str) -> None:
         """Make it as an operator would."""
         self.operator.create(self.topic, 1, {name.replace("_", "."): text for name, text in settings.items()})
+
+    def make_retries(self, **settings: str) -> None:
+        """Make the topic of the group's retries as it was made before."""
+        self.operator.create(
+            self.place.retries, 8, {name.replace("_", "."): text for name, text in settings.items()}
+        )
 
     def examine(self, **facts: Any) -> list[Problem]:
         """Return what `check --connect` finds."""
@@ -62,6 +72,31 @@ def test_a_retention_shorter_than_the_retries_is_an_error(bench: Bench) -> None:
     assert problem.severity is Severity.ERROR
     assert "keeps messages for 1m" in problem.text
     assert bench.examine(retry_horizon=timedelta(seconds=50)) == []
+
+
+def test_retries_that_are_removed_too_early_are_an_error(bench: Bench) -> None:
+    """An existing topic of the group's retries is compared with the time that retries are kept."""
+    bench.make_topic()
+    bench.make_retries(retention_ms="60000")
+    (problem,) = bench.examine()
+    assert (problem.severity, problem.where) == (Severity.ERROR, "broker.retry_retention")
+    assert "keeps retries for 1m, shorter than retry_retention (30d)" in problem.text
+
+
+def test_retries_that_are_never_removed_are_told(bench: Bench) -> None:
+    """Their topic would grow with each retry."""
+    bench.make_topic()
+    bench.make_retries(retention_ms="-1")
+    (problem,) = bench.examine()
+    assert (problem.severity, "it grows" in problem.text) == (Severity.WARNING, True)
+
+
+def test_the_retries_have_a_retention_and_dead_letters_have_none(bench: Bench) -> None:
+    """What a start makes is what a look finds in order."""
+    bench.adapter.prepare([bench.subscription])
+    assert bench.examine() == []
+    kept = [bench.operator.settings(name)["retention.ms"] for name in (bench.place.retries, bench.place.dead)]
+    assert kept == [str(30 * 24 * 60 * 60 * 1000), "-1"]
 
 
 def test_a_compacted_topic_is_told(bench: Bench) -> None:

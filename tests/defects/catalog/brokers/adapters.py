@@ -8,6 +8,7 @@ TRAPS = "tests/suites/rabbitmq/test_traps.py"
 PROPERTIES = "tests/unit/adapters/rabbitmq/messages/test_properties.py"
 ACKS = "tests/unit/adapters/rabbitmq/consuming/test_acks.py"
 KAFKA_TRACKER = "adapters/oncemq_adapters/kafka/tracker.py"
+KAFKA_COMMITS = "adapters/oncemq_adapters/kafka/commits.py"
 KAFKA = "tests/unit/adapters/kafka"
 KAFKA_TRAPS = "tests/suites/kafka/test_traps.py"
 
@@ -274,6 +275,34 @@ DEFECTS = (
         "The metadata of an offset stays far below what brokers take, or no offset would be committed any more.",
         [Edit(KAFKA_TRACKER, "LONGEST = 1024", "LONGEST = 10**9")],
         [f"{KAFKA}/test_tracker.py::test_metadata_is_short_whatever_was_settled"],
+    ),
+    Defect(
+        "kafka-refused-metadata-repeated",
+        "A broker that takes less metadata than ours gets the offsets without it, or none would be committed any more.",
+        [Edit(KAFKA_COMMITS, "self._metadata = False", "pass")],
+        [f"{KAFKA}/test_commits.py::test_metadata_that_a_broker_refuses_stops_no_commit"],
+    ),
+    Defect(
+        "kafka-failed-commit-forgotten",
+        "Offsets that a broker did not take, during a rebalance for example, are committed again.",
+        [Edit(KAFKA_COMMITS, "tracker.uncommitted()", "pass")],
+        [f"{KAFKA}/test_commits.py::test_a_commit_that_fails_is_sent_again[27]"],
+    ),
+    Defect(
+        "kafka-retry-removed-before-due",
+        "A retry that its topic would not keep until it is due is refused, and its message not passed.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/kafka/settlement.py", "if request.delay >= self._kept:", "if False:"
+            )
+        ],
+        [f"{KAFKA}/test_settlement.py::test_a_retry_that_would_be_removed_before_it_is_due_is_refused"],
+    ),
+    Defect(
+        "kafka-refused-login-silent",
+        "A member whose login brokers refuse says so, and is not merely without its coordinator.",
+        [Edit("adapters/oncemq_adapters/kafka/progress.py", "if is_denied(error):", "if False:")],
+        [f"{KAFKA}/test_progress.py::test_a_login_that_is_refused_is_told_until_the_group_is_steady"],
     ),
     Defect(
         "kafka-void-partition-settled",

@@ -91,6 +91,19 @@ def test_brokers_that_are_all_away_are_told_at_once(clock: Clock) -> None:
     assert not found.health().subscribed
 
 
+def test_a_login_that_is_refused_is_told_until_the_group_is_steady(clock: Clock) -> None:
+    """That all brokers are away then only follows from it, and does not hide it."""
+    del clock
+    found, trackers = member(10)
+    found.error(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+    found.error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    found.statistics(told(coordinator="DOWN"), trackers, ())
+    assert found.health().detail == found.refused
+    assert "wrong password" in found.refused
+    found.statistics(told(), trackers, ())
+    assert (found.health().subscribed, found.refused) == (True, "")
+
+
 def test_a_thread_that_tells_nothing_any_more_is_unhealthy(clock: Clock) -> None:
     """Polling serves the statistics; silence means that nothing polls."""
     found, _ = member(10)

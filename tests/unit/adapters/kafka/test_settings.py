@@ -1,13 +1,20 @@
 """What a URL and options of Kafka mean, and how errors of them read."""
 
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from oncemq.common.problems import Severity
 from oncemq.contracts.adapter import Subscription
-from oncemq.errors import ConfigError
+from oncemq.errors import BrokerRefused, ConfigError
 from oncemq_adapters.kafka.address import parse_address
+from oncemq_adapters.kafka.administration import Administration
+from oncemq_adapters.kafka.checks import check_consumer
 from oncemq_adapters.kafka.names import parse_topic, place_of
+from support.facts import facts_of
 
 
 def problems(url: str = "kafka://localhost", **options: Any) -> str:
@@ -51,11 +58,36 @@ def test_a_broken_port_is_refused_without_the_password() -> None:
         ({"compresion": "lz4"}, "did you mean 'compression'"),
         ({"ca": "/nowhere.pem"}, "does not exist"),
         ({"protocol": "consumer", "session_timeout": "6s"}, "leave out session_timeout"),
+        ({"cert": __file__}, "'key' is missing"),
+        ({"key": __file__}, "'cert' is missing"),
+        ({"retry_retention": "10m"}, "from 1h"),
     ],
 )
 def test_an_option_that_cannot_work_says_what_to_write(option: dict[str, Any], advice: str) -> None:
     """Names of other clients are answered with ours."""
     assert advice in problems(**option)
+
+
+def test_a_session_in_the_url_is_refused_as_one_among_the_options() -> None:
+    """Brokers would refuse such a member of a group with their own protocol at each start."""
+    assert "leave out session_timeout" in problems("kafka://one?protocol=consumer&session_timeout=6s")
+
+
+def test_a_file_that_is_no_certificate_is_one_clear_error(tmp_path: Path) -> None:
+    """The client reads the files of TLS when it is made, before it connects."""
+    garbage = tmp_path / "ca.pem"
+    garbage.write_text("no certificate")
+    with pytest.raises(BrokerRefused, match=r"no client for Kafka one:9092: .*ca"):
+        Administration(parse_address("kafka://one", {"ca": str(garbage)}), "app")
+
+
+def test_a_pause_longer_than_retries_are_kept_is_refused() -> None:
+    """A retry that is removed before it is due would be lost."""
+    address = parse_address("kafka://one", {"retry_retention": "2d"})
+    facts = facts_of("orders", "reports", longest_pause=timedelta(days=2))
+    (problem,) = check_consumer(facts, address)
+    assert (problem.severity, problem.where) == (Severity.ERROR, "broker.retry_retention")
+    assert list(check_consumer(replace(facts, longest_pause=timedelta(days=1)), address)) == []
 
 
 def test_the_brokers_own_protocol_sets_no_session() -> None:
