@@ -7,15 +7,20 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from services.server import Server
+from services.servers.kafka import Kafka
 from services.servers.postgresql import PostgreSQL
 from services.servers.rabbitmq import RabbitMQ
 from services.servers.rocketmq import RocketMQBroker
 from storm.attack.havoc import Field, field_of
+from storm.kafka.havoc import KafkaField
 from storm.rocketmq.havoc import RocketField
+from storm.rocketmq.storm import LONG
 from support.brokers.places import Place
 from support.patience import stretch
 from support.servers import own_server
 
+_RESTLESS = "session_timeout=2s&handover=2s&publish_timeout=60s"
+"""A member that is frozen is dead to its group; a producer outlives a broker's restart, so that it keeps the order."""
 HERE = Path(__file__).parent
 
 
@@ -67,6 +72,19 @@ def rocketmq_field(
     database = _fresh_database(breakable_postgresql, fresh)
     place = Place(breakable_rocketmq.url, database, fresh, tmp_path)
     return RocketField(breakable_rocketmq, breakable_postgresql, place)
+
+
+@pytest.fixture
+def kafka_field(request: pytest.FixtureRequest, fresh: str, tmp_path: Path) -> Iterator[KafkaField]:
+    """Kafka and PostgreSQL: in the long form of these tests' own, which may be broken; else those that all tests share."""
+    if not LONG:
+        url, database = request.getfixturevalue("kafka_url"), request.getfixturevalue("postgresql_database")
+        yield KafkaField(None, None, Place(f"{url}?{_RESTLESS}", database, fresh, tmp_path))
+        return
+    server = request.getfixturevalue("breakable_postgresql")
+    database = _fresh_database(server, fresh)
+    with own_server(Kafka) as broker:
+        yield KafkaField(broker, server, Place(f"{broker.url}?{_RESTLESS}", database, fresh, tmp_path))
 
 
 def _fresh_database(server: Server, name: str) -> str:

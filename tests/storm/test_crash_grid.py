@@ -11,7 +11,15 @@ from storm.attack.grid import attack, die
 from storm.attack.killer import POINTS, PROGRESS
 from storm.attack.nursery import Nursery
 from storm.attack.stage import Settings, Stage
-from support.brokers.places import EMBEDDED, MARIADB, POSTGRESQL, ROCKETMQ_POSTGRESQL, Place, make_place
+from support.brokers.places import (
+    EMBEDDED,
+    KAFKA_POSTGRESQL,
+    MARIADB,
+    POSTGRESQL,
+    ROCKETMQ_POSTGRESQL,
+    Place,
+    make_place,
+)
 
 LONG = "ONCEMQ_STORM_KILLS" in os.environ
 KILLS = int(os.environ.get("ONCEMQ_STORM_KILLS", "1"))
@@ -27,6 +35,7 @@ ON_ROCKETMQ = (*POINTS, PROGRESS) if LONG else (
     "draining",
 )  # fmt: skip
 """In the short form those at which brokers differ."""
+ON_KAFKA = (*POINTS, PROGRESS) if LONG else ("commit-sent", "retry-sent", "dead-letter-confirmed", PROGRESS)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180 + 120 * KILLS)]
 
 
@@ -55,6 +64,15 @@ def test_a_death_at_any_point_loses_and_doubles_nothing_on_rocketmq(
     for place in make_place(ROCKETMQ_POSTGRESQL, request, tmp_path, fresh):
         # Slow enough for brokers to be told of a queue while some of it is at work.
         attack(place, CHOSEN or ON_ROCKETMQ, KILLS, request.node.name, idle="5s", repeated=6, pause=0.03)
+
+
+@pytest.mark.server
+def test_a_death_at_any_point_loses_and_doubles_nothing_on_kafka(
+    request: pytest.FixtureRequest, tmp_path: Path, fresh: str
+) -> None:
+    """Offsets are committed ten times a second: a death repeats what was settled since, a dead letter among it."""
+    for place in make_place(KAFKA_POSTGRESQL, request, tmp_path, fresh):
+        attack(place, CHOSEN or ON_KAFKA, KILLS, request.node.name, idle="5s", repeated=2, patience=60)
 
 
 def test_without_a_strategy_the_oracle_sees_the_double_effect(tmp_path: Path, fresh: str) -> None:

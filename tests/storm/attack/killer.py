@@ -37,7 +37,7 @@ POINTS = (
 AT_THE_END = ("draining", "shutdown")
 
 PROGRESS = "progress-sent"
-"""On RocketMQ only: a broker was told how far a queue is finished, which is not told message by message."""
+"""On RocketMQ and Kafka only: a broker was told how far a queue is finished, which is not told message by message."""
 
 
 class Killer:

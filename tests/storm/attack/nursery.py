@@ -197,6 +197,7 @@ def import_everything() -> None:
     """Import what a child needs, once, before the first one is forked."""
     for name in (
         "oncemq_adapters.embedded.adapter",
+        "oncemq_adapters.kafka.adapter",
         "oncemq_adapters.rabbitmq.adapter",
         "oncemq_adapters.rocketmq.remoting.adapter",
         "oncemq_strategies.sequence.strategy",

@@ -120,6 +120,11 @@ def _wire_adapter(adapter: Any, killer: Killer) -> None:
         _wire_rabbitmq(adapter, killer)
     elif ".rocketmq." in package:
         wire_rocketmq(adapter, killer)
+    elif ".kafka." in package:
+        # Environments of single drivers of RocketMQ have no client for Kafka.
+        from storm.kafka.wiring import wire_kafka  # noqa: PLC0415
+
+        wire_kafka(adapter, killer)
     else:
         _wire_embedded(adapter, killer)
 

@@ -125,6 +125,9 @@ def letters(url: str, group: str, topic: str) -> list[Letter]:
         return [_letter(body, json.loads(properties)[0]) for body, properties in dead]
     if url.startswith("rocketmq"):
         return [_letter(*found) for found in Reader(url).messages(f"%DLQ%{group}")]
+    if url.startswith("kafka"):
+        reader = _kafka(url)
+        return [_letter(*found) for found in reader.messages(reader.names(group, topic).dead)]
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel, found = connection.channel(), []
         while True:
@@ -148,6 +151,14 @@ def waiting(url: str, group: str, topic: str) -> list[str]:
         )  # the last is where a proxy keeps retries
         depths = {place: Reader(url).depth(group, place) for place in places}
         return [f"{count} messages in topic {place}" for place, count in depths.items() if count]
+    if url.startswith("kafka"):
+        kafka = _kafka(url)
+        names = kafka.names(group, topic)
+        passed = {
+            names.topic: kafka.depth(names.group, names.topic),
+            names.retries: kafka.depth(names.retries, names.retries),  # the retries' group has their name
+        }
+        return [f"{count} messages in topic {place}" for place, count in passed.items() if count]
     queue = f"{group}.{topic}"
     logging.getLogger("pika").setLevel(logging.CRITICAL)  # a queue that is not there is no news
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
@@ -156,6 +167,13 @@ def waiting(url: str, group: str, topic: str) -> list[str]:
             for name in (queue, *(f"{queue}.retry.{milliseconds}" for milliseconds in LADDER))
             if (count := _depth(connection, name))
         ]
+
+
+def _kafka(url: str) -> Any:
+    # Environments of single drivers of RocketMQ have no client for Kafka.
+    from storm.oracle import kafka_reader  # noqa: PLC0415
+
+    return kafka_reader.Reader(url)
 
 
 def _rows(url: str, query: str) -> list[Any]:

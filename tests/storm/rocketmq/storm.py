@@ -1,16 +1,17 @@
-"""A storm over RocketMQ, the same for each of its drivers: members die, freeze, join and leave, servers die."""
+"""A storm over RocketMQ, the same for each of its drivers, and over Kafka: members die, freeze, join and leave, servers die."""
 
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from storm.attack.assassin import Assassin, freeze, kill, leave
 from storm.attack.nursery import Nursery
 from storm.attack.orders import as_they_happened, events, order_file
 from storm.attack.stage import Settings, Stage, Verdict, report, wait_for
-from storm.rocketmq.havoc import BROKER_DIES, SAVED_EVERY, Fault, RocketField
+from storm.rocketmq.havoc import BROKER_DIES, SAVED_EVERY
+from support.brokers.places import Place
 
 LONG = "ONCEMQ_STORM_MESSAGES" in os.environ
 KINDS = {"flaky": 0.02, "reject": 0.01}
@@ -19,20 +20,34 @@ REPEATED = 100
 """Dead letters that may come a second time because members died: a broker is told every half second how far a queue is."""
 
 
+class Field(Protocol):
+    """Servers that may be broken."""
+
+    @property
+    def place(self) -> Place:
+        """How every process reaches them."""
+
+
+Servers = TypeVar("Servers", bound=Field)
+Fault = Callable[[Servers, Assassin], bool]
+"""Given the servers, and who keeps the consumers."""
+
+
 def messages_of(most: int, short: int) -> int:
     """Return how many messages a storm has."""
     return min(most, int(os.environ["ONCEMQ_STORM_MESSAGES"])) if LONG else short
 
 
 def storm(
-    field: RocketField,
-    faults: Mapping[str, Fault],
+    field: Servers,
+    faults: Mapping[str, Fault[Servers]],
     messages: int,
     *,
     members: int = 3,
     every: float = 3.0,
     rate: float = 100.0,
     idle: str = "6s",
+    repeated: Callable[[Stage], int] | None = None,
     **promise: Any,
 ) -> Verdict:
     """Have orders told in parts, one fault in each; return what the oracle says when all has drained.
@@ -45,6 +60,7 @@ def storm(
         every: seconds between two harms to members.
         rate: messages a second of each of two publishers.
         idle: how long nothing may have come before all has drained.
+        repeated: dead letters that may come a second time; None = as many as RocketMQ repeats.
         promise: what else the driver promises.
     """
     told = _told(messages)
@@ -61,7 +77,8 @@ def storm(
         wait_for(lambda: stage.applied() >= messages - dead, "every effect", 120 + messages / 100, 0.5)
         assert set(assassin.drain()) == {0}, nursery.said()
         stage.drain(idle=idle)
-        verdict = stage.verdict(copies=_repeated(stage, faults, rate), reruns=1000, **promise)
+        copies = _repeated(stage, faults, rate) if repeated is None else repeated(stage)
+        verdict = stage.verdict(copies=copies, reruns=1000, **promise)
     report(f"storm {field.place.broker.partition(':')[0]}", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{nursery.said()}\n{verdict}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == messages - dead
@@ -70,7 +87,7 @@ def storm(
     return verdict
 
 
-def _repeated(stage: Stage, faults: Mapping[str, Fault], rate: float) -> int:
+def _repeated(stage: Stage, faults: Mapping[str, Any], rate: float) -> int:
     """Return how many dead letters may come a second time: of what members that died had not told the broker, and what brokers that died had not saved."""
     deaths = sum(stage.times(name) for name, fault in faults.items() if fault in BROKER_DIES)
     return REPEATED + round(deaths * SAVED_EVERY * 2 * rate * KINDS["reject"])
@@ -84,7 +101,12 @@ def _told(count: int) -> list[dict[str, Any]]:
 
 
 def _slice(
-    keeper: Assassin, field: RocketField, name: str, fault: Fault, part: Sequence[dict[str, Any]], rate: float
+    keeper: Assassin,
+    field: Servers,
+    name: str,
+    fault: Fault[Servers],
+    part: Sequence[dict[str, Any]],
+    rate: float,
 ) -> None:
     """Publish a part from two processes, each of them half of the keys in order, while one fault happens."""
     draw, stage = random.Random(len(part)), keeper.stage

@@ -1,0 +1,87 @@
+"""What is done to a Kafka and its groups during a storm; every fault returns whether it is known to have happened."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+from confluent_kafka import Consumer
+
+from storm.attack import havoc
+from storm.attack.assassin import Assassin
+from storm.attack.stage import wait_for
+from storm.oracle.kafka_reader import Reader
+from support.brokers.places import Place
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaField:
+    """Servers that may be broken.
+
+    Args:
+        broker: the server; None where it is shared with others, and left alone.
+        database: the database server; None likewise.
+        place: how every process reaches them.
+    """
+
+    broker: Any
+    database: Any
+    place: Place
+
+
+Fault = Callable[[KafkaField, Assassin], bool]
+"""Given the servers, and who keeps the consumers."""
+
+
+def stranger_joins(field: KafkaField, keeper: Assassin) -> bool:
+    """Have a member that settles nothing get partitions in the middle of the work, and leave with what it has received."""
+    stage, reader = keeper.stage, Reader(field.place.broker)
+    before = stage.applied()
+    wait_for(lambda: stage.applied() > before, "work", pause=0.1)
+    names = reader.names(stage.group, field.place.name)
+    received = 0
+
+    def comes() -> bool:
+        nonlocal received
+        raw = stranger.poll(0.1)
+        received += raw is not None and raw.error() is None
+        return received > 0
+
+    settings = {"partition.assignment.strategy": "cooperative-sticky", "session.timeout.ms": 2000}
+    stranger = Consumer(
+        {**reader.settings, **settings, "group.id": names.group, "auto.offset.reset": "earliest"}
+    )
+    try:
+        stranger.subscribe([names.topic])
+        wait_for(comes, "a message at the stranger", 60, pause=0)
+    finally:
+        stranger.close()
+    return received > 0
+
+
+def kill_broker(field: KafkaField, _keeper: Assassin) -> bool:
+    """SIGKILL the broker, and the group's coordinator with it."""
+    return havoc.kill_server(field.broker)
+
+
+def freeze_broker(field: KafkaField, _keeper: Assassin) -> bool:
+    """SIGSTOP the broker for longer than a session lasts: connections stay open, nothing answers."""
+    field.broker.pause()
+    silent = not field.broker.answers()
+    Event().wait(3)
+    field.broker.resume()
+    return silent
+
+
+def kill_database(field: KafkaField, _keeper: Assassin) -> bool:
+    """SIGKILL the database and start it again."""
+    return havoc.kill_server(field.database)
+
+
+SHORT: dict[str, Fault] = {"stranger joined": stranger_joins}
+FAULTS: dict[str, Fault] = {
+    **SHORT,
+    "database killed": kill_database,
+    "broker frozen": freeze_broker,
+    "broker killed": kill_broker,
+}
