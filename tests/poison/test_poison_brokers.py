@@ -16,7 +16,7 @@ from oncemq.contracts.adapter import Adapter
 from oncemq.observe import logs
 from poison.crowd import Crowd
 from poison.ways import HARD_TO_CARRY, ON_ROCKETMQ, PYTHON
-from support.brokers import rabbitmq, rocketmq
+from support.brokers import kafka, rabbitmq, rocketmq
 from support.database.databases import database, engine
 
 __all__ = ["database", "engine"]
@@ -36,6 +36,8 @@ def make_adapter(request: pytest.FixtureRequest, broker: str) -> Any:
     if broker == "rabbitmq":
         return lambda: rabbitmq.adapter_on(url), {}
     namespace = f"t{uuid4().hex[:10]}"
+    if broker == "kafka":
+        return lambda: kafka.adapter_on(url, **kafka.QUICK, namespace=f"{namespace}."), {"partitions": 2}
     return lambda: rocketmq.adapter_on(url, namespace=namespace), {"queues": 2}
 
 
@@ -51,7 +53,10 @@ def at_end() -> Iterator[list[Adapter]]:
 
 @pytest.mark.server
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-@pytest.mark.parametrize("broker", ["rabbitmq", "rocketmq"])
+@pytest.mark.parametrize(
+    "broker",
+    ["rabbitmq", "rocketmq", "kafka"],
+)
 @pytest.mark.parametrize("limit", [1, 500], ids=["limit-1", "large"])
 @pytest.mark.parametrize("place", range(3) if WHOLE else [0])
 @pytest.mark.parametrize("number", range(CROWDS))
