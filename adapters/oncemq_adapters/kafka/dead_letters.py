@@ -94,7 +94,8 @@ class DeadLetters:
 
     def _records(self, first: int, end: int) -> Iterator[Any]:
         settings = self._address.client("oncemq-dead-letters") | {
-            "group.id": "oncemq-reads-without-a-group",
+            # It joins no group; the name is one for which the account has rights.
+            "group.id": self._place.group,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",

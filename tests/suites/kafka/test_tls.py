@@ -1,18 +1,27 @@
-"""TLS and logins to a real Kafka: the right ones get through, all others are refused in one sentence that says why."""
+"""TLS, logins and rights at a real Kafka: the right ones get through, all others are refused in one sentence that says why."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 import structlog
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
-from oncemq.contracts.adapter import Sink, Subscription
+from oncemq.contracts.adapter import DeadLetterRequest, Sink, Subscription
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.adapter_suite import Topic
-from oncemq.testing.adapter_suite.bench import Bench, numbered
+from oncemq.testing.adapter_suite.bench import Bench, later, numbered
 from oncemq_adapters.kafka.address import parse_address
 from oncemq_adapters.kafka.administration import Administration
 from oncemq_adapters.kafka.assignment import Window
@@ -21,6 +30,7 @@ from oncemq_adapters.kafka.names import place_of
 from services import catalog
 from support.apps.program import eventually
 from support.brokers.kafka import SharedKafka, adapter_on
+from support.facts import facts_of
 from support.tls.cases import Material
 from support.tls.kafka import TlsKafka
 
@@ -205,3 +215,90 @@ def test_a_broker_that_takes_little_metadata_stops_no_commit(server: TlsKafka, m
         eventually(lambda: offset() == 300, "the end", 20)
     finally:
         bench.close_all()
+
+
+Right = tuple[ResourceType, str, AclOperation]
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+
+
+def grant(server: TlsKafka, material: Material, rights: Iterable[Right]) -> None:
+    """Give the guest these rights; a name that ends with a star is a prefix."""
+    settings = parse_address(f"kafka://{server.host('secure')}", login(server, material)).client("operator")
+    acls = [
+        AclBinding(
+            kind,
+            name.rstrip("*"),
+            ResourcePatternType.PREFIXED if name.endswith("*") else ResourcePatternType.LITERAL,
+            f"User:{server.guest}",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for kind, name, operation in rights
+    ]
+    client = AdminClient(settings)
+    for future in client.create_acls(acls).values():
+        future.result(10)
+
+
+class Account:
+    """The guest, with rights on a topic and a group of its own."""
+
+    def __init__(self, server: TlsKafka, material: Material) -> None:
+        url = f"kafka://{server.host('secure')}"
+        self.topic, group = f"t{uuid4().hex[:8]}", f"g{uuid4().hex[:8]}"
+        self.subscription = Subscription("points", self.topic, group, {"create": False})
+        self.own = f"oncemq.{group}.*"
+        self.place = place_of(self.subscription)
+        self.operator = Administration(parse_address(url, login(server, material)), "operator")
+        self.operator.create(self.topic, 2, {})
+        harness = SharedKafka(url, **login(server, material, username=server.guest))
+        del harness.options["namespace"]
+        self.bench = Bench(harness)
+
+    def may(self, *topic: AclOperation, own: Iterable[AclOperation]) -> list[Right]:
+        """Return rights on the topic, those on topics of the group, and reading as the group."""
+        return [
+            *((TOPIC, self.topic, each) for each in topic),
+            *((TOPIC, self.own, each) for each in own),
+            *((GROUP, each, AclOperation.READ) for each in (self.place.group, self.own)),
+        ]
+
+
+@pytest.fixture
+def account(server: TlsKafka, material: Material) -> Iterator[Account]:
+    """Yield one without any right."""
+    account = Account(server, material)
+    yield account
+    account.bench.close_all()
+
+
+def test_the_documented_rights_are_enough(server: TlsKafka, material: Material, account: Account) -> None:
+    """An account with nothing but these consumes, retries, buries, replays and publishes, and can be examined."""
+    may, bench, subscription = AclOperation, account.bench, account.subscription
+    own = [may.READ, may.WRITE, may.CREATE, may.DELETE, may.DESCRIBE_CONFIGS]
+    grant(server, material, account.may(may.READ, may.WRITE, may.DESCRIBE_CONFIGS, own=own))
+    member = bench.open(subscription)
+    bench.publish(Topic(account.topic, {}), *numbered(3))
+    held = bench.receive(member, 3)
+    bench.settled(member.adapter.acknowledge(held[:1]))
+    bench.settled(member.adapter.retry([later(held[1], 0.1)]))
+    bench.settled(member.adapter.dead_letter([DeadLetterRequest(held[2], {})]))
+    (letter,) = member.adapter.dead_letters(subscription, 10)
+    assert member.adapter.replay_dead_letters(subscription, [letter.id]) == 1
+    bench.receive(member, 5)
+    assert member.adapter.depth(subscription) is not None
+    assert list(member.adapter.examine(facts_of(account.topic, account.place.group, name="points"))) == []
+
+
+def test_a_start_that_makes_nothing_looks_at_no_settings(
+    server: TlsKafka, material: Material, account: Account
+) -> None:
+    """Where an operator has made the group's topics, reading and writing is enough."""
+    may, bench = AclOperation, account.bench
+    grant(server, material, account.may(may.READ, may.WRITE, own=[may.READ, may.WRITE]))
+    account.operator.create(account.place.retries, 8, {})
+    account.operator.create(account.place.dead, 1, {})
+    member = bench.open(account.subscription)
+    bench.publish(Topic(account.topic, {}), b"one")
+    bench.settled(member.adapter.acknowledge(bench.receive(member, 1)))

@@ -29,6 +29,8 @@ class TlsKafka(Kafka):
 
     port_names: ClassVar[Sequence[str]] = (*Kafka.port_names, *_SHOWN)
     material: Material
+    guest: ClassVar[str] = "guest"
+    """A user with the same password who may do nothing unless told so."""
     metadata_bytes: ClassVar[int] = 64
     """Of an offset; other brokers take 4,096."""
 
@@ -58,9 +60,14 @@ class TlsKafka(Kafka):
         plain = found["listener.name.client.plain.sasl.jaas.config"]
         return found | {
             "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
-            "listener.name.secure.plain.sasl.jaas.config": plain,
+            "listener.name.secure.plain.sasl.jaas.config": plain.replace(
+                ";", f' user_{self.guest}="{self.settings.password}";'
+            ),
             "listener.name.secure.scram-sha-512.sasl.jaas.config": _SCRAM,
             "offset.metadata.max.bytes": self.metadata_bytes,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            # The node itself asks without a name.
+            "super.users": f"User:{self.user};User:ANONYMOUS",
         }
 
     def _tls_of(self, listener: str) -> Mapping[str, object]:
