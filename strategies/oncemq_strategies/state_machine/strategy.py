@@ -16,6 +16,7 @@ from oncemq.ledger.records import row_mutexes as locked_rows
 from oncemq.ledger.records import states
 from oncemq.ledger.sql.tables import attach
 from oncemq.message.expressions import Expression
+from oncemq.registry import did_you_mean
 from oncemq_strategies.common.entity_rows import entity_of
 from oncemq_strategies.common.gap_policy import OPTIONS, Gaps
 from oncemq_strategies.common.key_fingerprints import KeyFingerprints
@@ -55,6 +56,8 @@ class StateMachine(Strategy):
     - `states: [created, paid, shipped]`: in order; or
     - `transitions: {created: [paid, cancelled], paid: [shipped]}`: allowed successors of each state. An entity begins with
       a state of `initial: [created]`; without it, with a state that follows no other.
+    - `final: [cancelled]`, with `transitions`: states that end an entity. Whatever comes after them is Stale; without
+      it, a state that no transition leads to becomes a dead letter.
     - `early:` for a state further ahead than the next one: `run` (default of `states`: skip ahead),
       `retry` (default of `transitions`: redelivered by the broker after pauses of up to a minute, no attempt
       charged), `park` (waits in the ledger, and is checked when the entity's state
@@ -92,7 +95,9 @@ class StateMachine(Strategy):
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
         """Build the strategy from its options."""
         given = Options("state_machine", options, scope)
-        given.known("to", "states", "transitions", "initial", "early", "entity", "fingerprint", *OPTIONS)
+        given.known(
+            "to", "states", "transitions", "initial", "final", "early", "entity", "fingerprint", *OPTIONS
+        )
         wanted = given.expression("to", given.text("to"))
         rules = _rules(given)
         default = "run" if isinstance(rules, OrderedStates) else "retry"
@@ -180,6 +185,8 @@ class StateMachine(Strategy):
     def _refuse(self, run: Run, item: Item, step: Step, current: str | None, wanted: str) -> Verdict:
         if step is Step.LATE:
             return stale(f"{wanted} came late: the state is {current}")
+        if step is Step.ENDED:
+            return stale(f"{wanted} came after the end: {current} is final")
         if step is Step.IMPOSSIBLE:
             return reject(f"no transition leads from {current or 'the beginning'} to {wanted}")
         why = f"{wanted} came early: the state is {current or 'none yet'}"
@@ -196,6 +203,8 @@ def _rules(given: Options) -> Rules:
     if given.has("states"):
         if given.has("initial"):
             given.refuse("an ordered list begins with its first state", "leave `initial` out", name="initial")
+        if given.has("final"):
+            given.refuse("an ordered list ends with its last state", "leave `final` out", name="final")
         return OrderedStates(given.names("states"))
     followers: dict[str, list[str]] = {}
     for state, targets in given.mapping("transitions").items():
@@ -219,7 +228,31 @@ def _rules(given: Options) -> Rules:
             "add `initial: [created]`",
             name="initial",
         )
-    return Transitions(followers, initial)
+    return Transitions(followers, initial, _final(given, followers, initial))
+
+
+def _final(given: Options, followers: Mapping[str, Sequence[str]], initial: Sequence[str]) -> Sequence[str]:
+    """Return the states that end an entity; none by default."""
+    if not given.has("final"):
+        return ()
+    final = given.names("final")
+    known = dict.fromkeys(
+        [*initial, *followers, *(target for listed in followers.values() for target in listed)]
+    )
+    for state in final:
+        if state not in known:
+            given.refuse(
+                f"{state!r} is none of the states{did_you_mean(state, list(known))}",
+                "name states of `transitions`",
+                name="final",
+            )
+        if followers.get(state):
+            given.refuse(
+                f"{state!r} is final, and {', '.join(followers[state])} may follow it",
+                "leave it out of `final`, or take its followers away",
+                name="final",
+            )
+    return final
 
 
 def _no_skip(rules: Rules) -> str:

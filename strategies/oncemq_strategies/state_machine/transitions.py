@@ -1,6 +1,6 @@
 """Transitions between states: two ways to define which state may follow which, behind one interface."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -16,6 +16,7 @@ class Step(StrEnum):
     SAME = "same"
     LATE = "late"
     EARLY = "early"
+    ENDED = "ended"
     IMPOSSIBLE = "impossible"
 
 
@@ -66,24 +67,30 @@ class Transitions:
     Args:
         followers: the allowed successors of each state; states without any may be omitted.
         initial: allowed first states of an entity.
+        final: states after which an entity asks for nothing more; none of them has a follower.
     """
 
-    def __init__(self, followers: Mapping[str, Sequence[str]], initial: Sequence[str]) -> None:
+    def __init__(
+        self, followers: Mapping[str, Sequence[str]], initial: Sequence[str], final: Collection[str] = ()
+    ) -> None:
         targets = [target for listed in followers.values() for target in listed]
         self.states = tuple(dict.fromkeys([*initial, *followers, *targets]))
         nodes: dict[str | None, Sequence[str]] = {state: followers.get(state, ()) for state in self.states}
         nodes[None] = initial
+        self._final = frozenset(final)
         self._followers = {state: frozenset(listed) for state, listed in nodes.items()}
         self._reachable = {state: _reachable(state, self._followers) for state in nodes}
         self.cycle: Sequence[str] = self._find_cycle()
 
     def step(self, current: str | None, wanted: str) -> Step:
-        """See Rules; a state reachable only through others is early, a possible predecessor is late."""
+        """See Rules; a state reachable only through others is early, a possible predecessor is late, any after a final one ended."""
         followers, _ = _find(self._followers, current, wanted)
         if wanted in followers:
             return Step.NEXT
         if wanted == current:
             return Step.SAME
+        if current in self._final:
+            return Step.ENDED
         if wanted in self._reachable[current]:
             return Step.EARLY
         return Step.LATE if current in self._reachable[wanted] else Step.IMPOSSIBLE

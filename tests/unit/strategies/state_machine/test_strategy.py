@@ -1,6 +1,7 @@
 """`state_machine`, on the ledger's table and on the user's own."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from sqlalchemy.event import listen
 from sqlalchemy.orm import Mapped, Session, declarative_base, mapped_column
 
 from oncemq.contracts.verdict import Outcome
+from oncemq.errors import ConfigError
 from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
@@ -86,6 +88,42 @@ def test_transitions_wait_for_what_is_missing(make_bench: MakeBench) -> None:
         Outcome.REJECT,
     ]
     assert bench.deliver(event("b", "created")) == [Outcome.STALE]
+
+
+def test_what_comes_after_a_final_state_is_stale(make_bench: MakeBench) -> None:
+    """Also what no transition leads to; the final state again is a copy, and other entities go on."""
+    bench = make_bench(
+        "state_machine",
+        {
+            "to": "body.to",
+            "transitions": {"created": ["paid", "cancelled"], "paid": ["shipped"]},
+            "final": ["cancelled", "shipped"],
+        },
+    )
+    assert (
+        bench.deliver(event("a", "created"), event("a", "cancelled", 2), event("b", "created"))
+        == [Outcome.PROCEED] * 3
+    )
+    assert bench.deliver(
+        event("a", "paid", 3), event("a", "shipped", 4), event("a", "cancelled", 2), event("b", "paid", 2)
+    ) == [Outcome.STALE, Outcome.STALE, Outcome.DUPLICATE, Outcome.PROCEED]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"final": ["canceled"]}, "'canceled' is none of the states; did you mean 'cancelled'"),
+        ({"final": ["created"]}, "'created' is final, and paid, cancelled may follow it"),
+        ({"transitions": None, "states": STATES, "final": ["shipped"]}, "an ordered list ends with its last"),
+    ],
+)
+def test_a_final_state_that_is_none_is_refused(
+    make_bench: MakeBench, options: dict[str, Any], said: str
+) -> None:
+    """A typo, a state that others follow, or a list that has its own end: the start says so."""
+    given = {"to": "body.to", "transitions": {"created": ["paid", "cancelled"]}, **options}
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        make_bench("state_machine", {name: value for name, value in given.items() if value is not None})
 
 
 @pytest.mark.parametrize("wanted", ["piad", None, 5, ["paid"]])

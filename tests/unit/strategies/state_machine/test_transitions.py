@@ -8,6 +8,9 @@ LINE = OrderedStates(["created", "paid", "shipped"])
 TREE = Transitions(
     {"created": ["paid", "cancelled"], "paid": ["shipped"], "shipped": ["returned"]}, ["created"]
 )
+ENDS = Transitions(
+    {"created": ["paid", "cancelled"], "paid": ["shipped"]}, ["created"], final=["cancelled", "shipped"]
+)
 LOOP = Transitions({"open": ["closed", "open"], "closed": ["open"]}, ["open"])
 
 
@@ -28,13 +31,18 @@ LOOP = Transitions({"open": ["closed", "open"], "closed": ["open"]}, ["open"])
         (TREE, "paid", "paid", Step.SAME),
         (TREE, "cancelled", "paid", Step.IMPOSSIBLE),
         (TREE, "shipped", "cancelled", Step.IMPOSSIBLE),
+        (ENDS, "cancelled", "paid", Step.ENDED),
+        (ENDS, "cancelled", "created", Step.ENDED),
+        (ENDS, "cancelled", "cancelled", Step.SAME),
+        (ENDS, "shipped", "cancelled", Step.ENDED),
+        (ENDS, "paid", "cancelled", Step.IMPOSSIBLE),
         (LOOP, "open", "open", Step.NEXT),
         (LOOP, "closed", "closed", Step.SAME),
         (LOOP, "closed", "open", Step.NEXT),
     ],
 )
 def test_steps(rules: Rules, current: str | None, wanted: str, step: Step) -> None:
-    """Next, same, late, early or impossible."""
+    """Next, same, late, early, after the end, or impossible."""
     assert rules.step(current, wanted) is step
 
 
