@@ -308,6 +308,8 @@ class GroupMember:
                 )
             )
         client.incremental_assign(list(partitions))
+        # The client keeps what was paused paused, also over a loss; nothing of these is held now.
+        client.resume(list(partitions))
         self._progress.assigned()
 
     def _starts(

@@ -1,7 +1,7 @@
 """Kafka through the adapter: groups, rebalances, starts, keys and removed messages, on a real server."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
@@ -66,6 +66,19 @@ def test_a_group_by_the_brokers_own_protocol(bench: Bench) -> None:
     bench.nothing_more(second, 1)
 
 
+def test_a_member_that_left_while_paused_receives_again(bench: Bench) -> None:
+    """The client keeps a partition paused over its leaving and coming back; resumed, the member gets all of it."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    member = bench.open(subscription)
+    client, place = operator(bench.harness.url), real(bench, subscription)
+    member.adapter.pause(subscription.consumer)
+    bench.eventually(lambda: not client.group(place.group).members, "the member to leave")
+    bench.publish(topic, *(OutgoingMessage(body, key=body.decode()) for body in numbered(20)))
+    member.adapter.resume(subscription.consumer)
+    assert sorted(bodies(bench.receive(member, 20))) == sorted(numbered(20))
+
+
 def test_a_new_member_takes_over_what_was_not_started(bench: Bench) -> None:
     """Deliveries that ran are settled by the former owner; what was given back is delivered by the next in its order."""
     topic = bench.topic()
@@ -107,6 +120,20 @@ def test_a_new_group_may_start_at_the_end(bench: Bench) -> None:
     bench.prepare(subscription)
     bench.publish(topic, b"after")
     assert bodies(bench.receive(bench.open(subscription), 1)) == [b"after"]
+
+
+def test_a_new_group_may_start_at_a_time(bench: Bench) -> None:
+    """With a time at `start` a new group gets what was published from then on, from each partition."""
+    name, options = bench.topic()
+    bench.prepare(bench.subscription(Topic(name, options), "others"))
+    keys = numbered(12)
+    bench.publish(Topic(name, options), *(OutgoingMessage(b"before", key=key.decode()) for key in keys))
+    moment = datetime.now(UTC) + timedelta(milliseconds=20)
+    bench.eventually(lambda: datetime.now(UTC) > moment, "that time")
+    topic = Topic(name, {**options, "start": moment.isoformat()})
+    bench.publish(topic, *(OutgoingMessage(b"after", key=key.decode()) for key in keys))
+    found = bench.receive(bench.open(bench.subscription(topic)), 12)
+    assert {delivery.message.body for delivery in found} == {b"after"}
 
 
 def test_a_key_that_is_no_text_is_no_key_and_stays_in_every_copy(bench: Bench) -> None:

@@ -277,6 +277,12 @@ DEFECTS = (
         [f"{KAFKA}/test_tracker.py::test_metadata_is_short_whatever_was_settled"],
     ),
     Defect(
+        "kafka-paused-over-a-loss",
+        "A partition that was paused when its member lost it is read when the member gets it again.",
+        [Edit("adapters/oncemq_adapters/kafka/group_member.py", "client.resume(list(partitions))", "pass")],
+        [f"{KAFKA}/test_assignments.py::test_a_partition_that_comes_back_is_not_paused"],
+    ),
+    Defect(
         "kafka-refused-metadata-repeated",
         "A broker that takes less metadata than ours gets the offsets without it, or none would be committed any more.",
         [Edit(KAFKA_COMMITS, "self._metadata = False", "pass")],

@@ -21,6 +21,7 @@ class Client:
     def __init__(self, error: KafkaError) -> None:
         self._errors: list[KafkaError | None] = [error, None]
         self.assigned: list[int] = []
+        self.resumed: list[int] = []
 
     def committed(self, partitions: Sequence[TopicPartition], timeout: float) -> list[Any]:
         """Return 41 and 42 as what was committed."""
@@ -42,6 +43,10 @@ class Client:
         """Note where reading begins."""
         self.assigned += [partition.offset for partition in partitions]
 
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        """Note what is not paused any more."""
+        self.resumed += [partition.partition for partition in partitions]
+
 
 class _Committed:
     """A partition as the client returns it; its own class takes no error."""
@@ -58,10 +63,24 @@ def _answer(partition: TopicPartition, offset: int, error: KafkaError | None) ->
 
 def test_an_offset_that_is_not_known_is_asked_for_again() -> None:
     """Beginning elsewhere would skip what waits: with `start:` at a time that nothing is younger than, everything."""
+    client = Client(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+    member()._on_assign(client, [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
+    assert client.assigned == [41, 42]
+
+
+def test_a_partition_that_comes_back_is_not_paused() -> None:
+    """The client keeps a partition paused over its loss; the member that gets it again would never receive of it."""
+    client = Client(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+    member()._on_assign(client, [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
+    assert client.resumed == [0, 1]
+
+
+def member() -> GroupMember:
+    """Return one that begins at a time for which there is nothing so young."""
     subscription = Subscription(
         "pay", TOPIC, "shop", {"start": datetime(2026, 1, 1, tzinfo=UTC).isoformat()}, 10
     )
-    member = GroupMember(
+    return GroupMember(
         parse_address("kafka://nowhere", {}),
         subscription,
         place_of(subscription),
@@ -70,6 +89,3 @@ def test_an_offset_that_is_not_known_is_asked_for_again() -> None:
         Window(10),
         retries=False,
     )
-    client = Client(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
-    member._on_assign(client, [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
-    assert client.assigned == [41, 42]
