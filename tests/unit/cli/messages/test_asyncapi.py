@@ -77,5 +77,5 @@ def test_the_page_shows_the_real_output(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(ROOT / "examples" / "points")
     for name in ("BROKER", "DATABASE"):
         monkeypatch.delenv(name, raising=False)
-    shown = re.findall(r"```yaml\n(asyncapi: .*?)```", PAGE.read_text(), re.DOTALL)
+    shown = re.findall(r'```yaml title="asyncapi.yaml"\n(asyncapi: .*?)```', PAGE.read_text(), re.DOTALL)
     assert shown == [run_program("asyncapi").stdout]
