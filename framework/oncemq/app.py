@@ -51,7 +51,7 @@ class App:
         redis: a URL, or a mapping with `url`, `username`, `password`, `timeout`, `connections`.
         defaults: what applies to every consumer that does not override it.
         catalog: the available adapters and strategies; the installed ones by default.
-        settings: the other sections of a file: `http`, `logging`, `tracing`, `state`, `grace`.
+        settings: the other sections of a file: `http`, `logging`, `tracing`, `schemas`, `state`, `grace`.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class App:
             broker: the broker's name; may be omitted if there is only one.
             strategies: for its consumers, unless they override it.
             options: options of an adapter of your own, by name; those of the shipped adapters are arguments.
-            more: `format`, `schema`, `unroutable`, `delay_by`, and the shipped adapters' options (`queue`, `exchange` …).
+            more: `format`, `schema`, `unroutable`, `delay_by`, `compatibility`, and the shipped adapters' options (`queue`, `exchange` …).
         """
         fields = {
             "key": key,

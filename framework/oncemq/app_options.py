@@ -15,6 +15,15 @@ class TopicOptions(TypedDict, total=False):
     schema: type[Any] | str
     unroutable: Literal["wait", "drop", "dead_letter"]
     delay_by: Literal["outbox", "broker"]
+    compatibility: Literal[
+        "none",
+        "backward",
+        "backward_transitive",
+        "forward",
+        "forward_transitive",
+        "full",
+        "full_transitive",
+    ]
     # RabbitMQ
     queue: str
     exchange: str

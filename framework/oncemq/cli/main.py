@@ -61,6 +61,9 @@ COMMANDS = {
     "asyncapi": Command(
         "oncemq.cli.commands.messages.asyncapi:asyncapi", "Write an AsyncAPI document of the app."
     ),
+    "schemas": Command(
+        "oncemq.cli.commands.messages.schemas:schemas", "Check, list or print versions of payload schemas."
+    ),
     "doctor": Command(
         "oncemq.cli.commands.doctor:doctor", "Print versions, servers and settings, to report a problem."
     ),

@@ -6,11 +6,58 @@ RABBIT_LETTERS = "adapters/oncemq_adapters/rabbitmq/publishing/dead_letters.py"
 GROUPS = "tests/unit/cli/commands/test_groups.py"
 RABBIT_SUITE = "tests/suites/rabbitmq/test_dead_letters.py"
 
+JUDGE = "framework/oncemq/schemas/judge.py"
+JUDGED = "tests/unit/schemas/test_judge.py"
 DOCUMENT = "tests/unit/asyncapi/test_document.py"
 FOLLOWING = "framework/oncemq/engine/ordered_pauses.py"
 PAUSES = "tests/unit/engine/test_ordered_pauses.py"
 
 DEFECTS = (
+    Defect(
+        "schema-registered-twice",
+        "A version of a schema that is registered in two places is refused.",
+        [Edit("framework/oncemq/schemas/registry.py", "if version.version in known:", "if False:")],
+        ["tests/unit/schemas/test_registry.py::test_a_version_is_registered_once"],
+    ),
+    Defect(
+        "new-required-field-passes",
+        "A version that requires what earlier bodies need not have is incompatible.",
+        [
+            Edit(
+                JUDGE,
+                'missing = set(reader.get("required", ())) - set(writer.get("required", ()))',
+                "missing = set()",
+            )
+        ],
+        [f"{JUDGED}::test_what_refuses_a_body_is_said_in_words[a required field more]"],
+    ),
+    Defect(
+        "undeclared-fields-forgotten",
+        "A field that earlier bodies may have without declaring it is incompatible with a type.",
+        [Edit(JUDGE, "further = self._undeclared or not declared", "further = False")],
+        [f"{JUDGED}::test_what_refuses_a_body_is_said_in_words[an optional field more in an open one]"],
+    ),
+    Defect(
+        "listed-value-believed",
+        "A listed value counts as accepted only if the other keywords accept it, too.",
+        [Edit("framework/oncemq/schemas/values.py", "accepted = _accepts(reader, value)", "accepted = True")],
+        [
+            f"{JUDGED}::test_what_refuses_a_body_is_said_in_words[a listed value that another keyword refuses]",
+            "tests/unit/schemas/test_soundness.py::test_a_body_of_the_writer_is_a_body_of_the_reader",
+        ],
+    ),
+    Defect(
+        "unjudged-change-passes",
+        "A change that cannot be judged fails the check unless it is allowed to pass.",
+        [
+            Edit(
+                "framework/oncemq/cli/commands/messages/schemas.py",
+                "comparison.breaks or (bool(comparison.differences) and not pass_unjudged)",
+                "comparison.breaks",
+            )
+        ],
+        ["tests/unit/cli/messages/test_schemas.py::test_what_cannot_be_judged_fails_unless_it_may_pass"],
+    ),
     Defect(
         "document-shows-secret-options",
         "What `oncemq asyncapi` writes masks options whose name says that they are secret.",

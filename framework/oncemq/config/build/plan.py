@@ -25,7 +25,13 @@ from oncemq.config.build.group_conflicts import (
 )
 from oncemq.config.build.importing import make_importable
 from oncemq.config.build.shared_columns import check_columns, owned_columns
-from oncemq.config.build.shared_parts import Reporter, build_adapters, build_history_keys, build_redis
+from oncemq.config.build.shared_parts import (
+    Reporter,
+    build_adapters,
+    build_history_keys,
+    build_redis,
+    build_registry,
+)
 from oncemq.config.build.topics import build_topics, check_topic_names
 from oncemq.config.build.traces import build_tracing
 from oncemq.config.model.app_model import AppModel, Topic
@@ -37,6 +43,7 @@ from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.ledger.database.server_clock import LedgerClock
 from oncemq.observe.monitor import require_metrics
 from oncemq.registry import did_you_mean
+from oncemq.schemas.registry import Registry
 
 DEFAULT_GRACE = timedelta(seconds=30)
 DEFAULT_STATE = Path(".oncemq")
@@ -69,6 +76,7 @@ class LoadedApp:
         secrets: texts that logs must not show.
         facts: facts about every consumer, in the same order.
         tree: the source with positions.
+        registry: the registered versions of payload schemas.
     """
 
     plan: AppPlan
@@ -78,6 +86,7 @@ class LoadedApp:
     secrets: frozenset[str] = field(repr=False)
     facts: tuple[ConsumerFacts, ...] = field(repr=False)
     tree: Fields = field(repr=False)
+    registry: Registry = field(default_factory=Registry, repr=False)
 
 
 def build_app(
@@ -160,6 +169,7 @@ def _build(
     )
     topics = build_topics(model, brokers, folder, report, around.adapters, clock, tracing)
     plans = [build_consumer(settled, around, topics) for settled in consumers]
+    registry = build_registry(model, folder, report)
     warn_of_exposure(model, report)
     check_groups(consumers, report)
     check_former_names(consumers, report)
@@ -197,6 +207,7 @@ def _build(
             for settled, ready in zip(consumers, plan.consumers, strict=True)
         ),
         report.tree,
+        registry,
     )
 
 

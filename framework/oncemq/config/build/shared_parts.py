@@ -1,16 +1,20 @@
 """Builds the parts that consumers share: the adapters of the app's brokers and the engine of its database."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path as Path_
 from typing import Any
 
 from oncemq.common.clock import Clock
 from oncemq.common.problems import Problem
 from oncemq.config.build.catalog import Catalog
+from oncemq.config.build.importing import import_object
 from oncemq.config.model.app_model import AppModel, Broker
 from oncemq.config.model.consumer_settings import parse_where
 from oncemq.config.model.fields import WrongValue
 from oncemq.config.model.redis_section import Redis
 from oncemq.config.source.problems import Problems
+from oncemq.config.source.schema_files import read_schema, read_schema_folder
 from oncemq.config.source.tree import Expanded, Fields, Path, find, key_position
 from oncemq.contracts.adapter import Adapter, AdapterScope
 from oncemq.errors import ConfigError, OnceMQError
@@ -18,6 +22,10 @@ from oncemq.message.signed_history import LEAST_KEY, HistoryKeys
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import CONNECTIONS, TIMEOUT, make_client
 from oncemq.redis.tls import TlsFiles
+from oncemq.registry import did_you_mean
+from oncemq.schemas.registry import Registered, Registry, faults, model_schema
+
+_OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 class Reporter:
@@ -73,6 +81,62 @@ def _written(value: Any) -> Any:
     if isinstance(value, Mapping):
         return written(value)
     return [_written(part) for part in value] if isinstance(value, list) else value
+
+
+def build_registry(model: AppModel, folder: Path_, report: Reporter) -> Registry:
+    """Return the registered versions of payload schemas; what cannot be registered is reported."""
+    registry = Registry()
+    if model.schemas is None:
+        for name, topic in model.topics.items():
+            if topic.compatibility is not None:
+                report.at(
+                    ("topics", name, "compatibility"),
+                    "the app has no schemas that could be compatible",
+                    "add schemas: and the folder of their files",
+                )
+        return registry
+    found = list(_declared_versions(model, folder, report))
+    if model.schemas.folder is not None:
+        found += read_schema_folder(folder / model.schemas.folder, report.problems)
+    for version in found:
+        refused = registry.register(version)
+        if refused:
+            report.at(("schemas",), refused, "remove one of them, or give it the next version")
+    return registry
+
+
+def _declared_versions(model: AppModel, folder: Path_, report: Reporter) -> Iterator[Registered]:
+    """Yield the versions below `schemas.versions`."""
+    declared = (model.schemas and model.schemas.versions) or {}
+    for topic, versions in declared.items():
+        if topic not in model.topics:
+            known = did_you_mean(topic, list(model.topics))
+            report.at_key(("schemas", "versions", topic), f"unknown topic {topic!r}{known}")
+        for number, source in versions.items():
+            path = ("schemas", "versions", topic, str(number))
+            schema = _schema_of(source, path, folder, report)
+            if schema is not None:
+                yield Registered(topic, number, schema, str(key_position(report.tree, path)))
+
+
+def _schema_of(source: Any, path: Path, folder: Path_, report: Reporter) -> Any:
+    """Return the schema that a version names: a file, a type, or the schema itself; None if it is not usable."""
+    try:
+        if isinstance(source, str) and _OBJECT.fullmatch(source):
+            source = import_object(source, folder)
+        if isinstance(source, str):
+            return read_schema(folder / source, report.problems)
+        schema = dict(source) if isinstance(source, Mapping) else model_schema(source)
+    except WrongValue as error:
+        report.error(path, error)
+        return None
+    except ValueError as error:
+        report.at(path, str(error))
+        return None
+    wrong = list(faults(schema))
+    for text in wrong:
+        report.at(path, f"is no usable JSON Schema: {text}")
+    return None if wrong else schema
 
 
 def build_adapters(

@@ -26,6 +26,7 @@ from oncemq.config.model.fields import (
     one_of,
 )
 from oncemq.config.model.redis_section import Redis
+from oncemq.config.model.schemas_section import CompatibilityLevel, SchemasField
 from oncemq.config.model.section import OpenSection, Section
 from oncemq.config.model.strategy_list import StrategyList
 
@@ -285,6 +286,12 @@ class Topic(OpenSection, Meaning):
         "embedded broker; it cannot be cancelled).",
         examples=["broker"],
     )
+    compatibility: CompatibilityLevel | None = Field(
+        None,
+        description="What a new version of its schema must keep to, below `schemas:`: `backward` (new consumers read old bodies), "
+        "`forward`, `full`, each also with `_transitive`, or `none`. Default: that of `schemas:`.",
+        examples=["full"],
+    )
 
 
 class Database(Section):
@@ -375,6 +382,9 @@ class AppModel(Section):
     )
     consumers: dict[str, Consumer] = Field(
         default_factory=dict, description="Handlers and their topics, by a name."
+    )
+    schemas: SchemasField | None = Field(
+        None, description="Versions of payload schemas, or the folder of their files. Default: none."
     )
     http: Http | None = Field(None, description="Metrics and health. Default: off.")
     logging: Logging | None = Field(None, description="What is logged and how it looks.")

@@ -1,0 +1,1 @@
+"""Registers versions of payload schemas, and judges whether they are compatible."""
