@@ -68,16 +68,16 @@ class Progress:
 
     def statistics(self, text: str, trackers: Mapping[Key, PartitionTracker], held: Collection[Key]) -> None:
         """Read librdkafka's statistics."""
-        told: dict[str, Any] = json.loads(text)
+        figures: dict[str, Any] = json.loads(text)
         self._heard_at = monotonic()
         coordinators = [
-            broker["state"] for name, broker in told["brokers"].items() if name == "GroupCoordinator"
+            broker["state"] for name, broker in figures["brokers"].items() if name == "GroupCoordinator"
         ]
         if "UP" not in coordinators:
             self._away = self._away or "the group's coordinator is not connected"
-        elif told.get("cgrp", {}).get("join_state") == "steady":
+        elif figures.get("cgrp", {}).get("join_state") == "steady":
             self._away = self.problem = self.refused = ""
-        self._look_at(told.get("topics", {}), trackers, held)
+        self._look_at(figures.get("topics", {}), trackers, held)
 
     def health(self) -> ConsumerHealth:
         """Return the consumer's row."""
