@@ -166,7 +166,7 @@ class StatusReporter:
                     count, since = consumer_summary.parked(connection, consumer.scope)
                     parked, oldest = parked + count, min(oldest, since or now)
                 if consumer.name in self._claiming:
-                    doubtful += consumer_summary.unknown_claims(connection, consumer.scope, now)
+                    doubtful += claims.count_in_doubt(connection, consumer.scope, now)
         return _InLedger(
             parked if parks else None,
             (now - oldest).total_seconds() if parks else None,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, func, literal_column, or_, select
+from sqlalchemy import Connection, func, literal_column, select
 
 from oncemq.ledger.coordination import workers
 from oncemq.ledger.coordination.workers import Worker
@@ -67,20 +67,6 @@ def parked(connection: Connection, scope: str) -> tuple[int, datetime | None]:
     waiting = select(func.count(), func.min(row.parked_at)).where(row.consumer == scope)
     count, oldest = connection.execute(waiting).one()
     return int(count), oldest
-
-
-def unknown_claims(connection: Connection, scope: str, now: datetime) -> int:
-    """Return how many effects of a consumer are in doubt: their owner said so, or is gone and its lease has expired.
-
-    Args:
-        connection: for reading.
-        scope: the consumer's ledger scope.
-        now: aware.
-    """
-    row = claims.TABLE.c
-    doubtful = or_(row.state == claims.State.UNKNOWN.value, row.until < now)
-    found = select(func.count()).where(row.consumer == scope, row.until.is_not(None), doubtful)
-    return int(connection.execute(found).scalar_one())
 
 
 MOST_COUNTED = 1_000_000

@@ -9,7 +9,7 @@ from oncemq.ledger.messages import parking
 from oncemq.ledger.messages.parked_row import Parked
 from oncemq.ledger.records import audit
 from oncemq.ledger.records.audit import Change
-from oncemq.ledger.records.claims import Claims, End, NewClaim
+from oncemq.ledger.records.claims import Claims, End, NewClaim, count_in_doubt
 from oncemq.ledger.size import stored_bytes
 from oncemq.message.envelope import Message
 
@@ -28,7 +28,15 @@ def test_a_claim_is_unknown_when_its_owner_says_so_or_is_gone(engine: Engine) ->
         gone.take(connection, [NewClaim("abandoned", "k", "dead", "")], before)
         assert mine.doubt(connection, "doubted", "doubted", later, reason="no answer")
         assert mine.finish(connection, [End("finished", "finished")], NOW) == [True]
-        assert consumer_summary.unknown_claims(connection, SCOPE, NOW) == 2
+        assert count_in_doubt(connection, SCOPE, NOW) == 2
+
+
+def test_a_process_whose_clock_is_ahead_doubts_no_claim(engine: Engine) -> None:
+    """A lease that runs by the database's clock is no alert, whatever the process's own clock says."""
+    now = datetime.now(UTC)
+    with engine.begin() as connection:
+        Claims(SCOPE).take(connection, [NewClaim("running", "k", "alive", "")], now + timedelta(hours=1))
+        assert count_in_doubt(connection, SCOPE, now + timedelta(hours=2)) == 0
 
 
 def test_the_oldest_parked_message_is_known_by_its_consumer(engine: Engine) -> None:

@@ -25,6 +25,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    func,
     or_,
     select,
     update,
@@ -295,8 +296,7 @@ class Claims:
             limit: maximum of claims.
             everything: include unknown claims that were verified recently.
         """
-        over = and_(TABLE.c.until.is_not(None), TABLE.c.until < now, _over(connection))
-        chosen = or_(over, TABLE.c.state == State.UNKNOWN.value) if everything else over
+        chosen = _in_doubt(connection, now) if everything else _abandoned(connection, now)
         found = (
             select(*_COLUMNS)
             .where(TABLE.c.consumer == self._consumer, chosen, TABLE.c.identity > after)
@@ -320,6 +320,27 @@ def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
     names = ("consumer", "identity", "state", "until", "done_at", "result", "reason")
     found = select(*(TABLE.c[name] for name in names)).where(TABLE.c.key == key).order_by(TABLE.c.identity)
     return [dict(row) for row in connection.execute(found).mappings()]
+
+
+def count_in_doubt(connection: Connection, consumer: str, now: datetime) -> int:
+    """Return how many effects of a consumer may or may not have happened: their owner said so, or has not finished in time.
+
+    Args:
+        connection: reads only.
+        consumer: the consumer's ledger scope.
+        now: leases that ended before have expired.
+    """
+    found = select(func.count()).where(TABLE.c.consumer == consumer, _in_doubt(connection, now))
+    return int(connection.execute(found).scalar_one())
+
+
+def _abandoned(connection: Connection, now: datetime) -> ColumnElement[bool]:
+    """Return whether a lease has expired, or the pause after which an unknown claim is verified again."""
+    return and_(TABLE.c.until.is_not(None), TABLE.c.until < now, _over(connection))
+
+
+def _in_doubt(connection: Connection, now: datetime) -> ColumnElement[bool]:
+    return or_(_abandoned(connection, now), TABLE.c.state == State.UNKNOWN.value)
 
 
 def _over(connection: Connection) -> ColumnElement[bool]:
