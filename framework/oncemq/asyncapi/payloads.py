@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import PydanticUserError, TypeAdapter
+from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
+
+from oncemq.schemas.registry import described
 
 COMPONENTS: Final = "#/components/schemas/"
 _MODE: Final[JsonSchemaMode] = "validation"
@@ -39,11 +41,10 @@ class PayloadSchemas:
         self.without: list[Any] = []
         adapters: list[tuple[int, JsonSchemaMode, TypeAdapter[Any]]] = []
         for number, kind in enumerate(types):
-            adapter = _adapter(kind)
-            if adapter is None:
+            try:
+                adapters.append((number, _MODE, described(kind)))
+            except ValueError:
                 self.without.append(kind)
-            else:
-                adapters.append((number, _MODE, adapter))
         found, shared = TypeAdapter.json_schemas(adapters, ref_template=f"{COMPONENTS}{{model}}")
         self._types = types
         self._schemas = {number: draft_07(schema) for (number, _), schema in found.items()}
@@ -56,17 +57,6 @@ class PayloadSchemas:
         number = next(at for at, other in enumerate(self._types) if other is kind or other == kind)
         found: dict[str, Any] | None = self._schemas.get(number)
         return found
-
-
-def _adapter(kind: Any) -> TypeAdapter[Any] | None:
-    """Return pydantic's adapter of a type whose values JSON Schema can describe, else None."""
-    try:
-        adapter = TypeAdapter(kind)
-        adapter.rebuild(raise_errors=True)
-        adapter.json_schema(mode=_MODE)
-    except (PydanticUserError, TypeError, ValueError, NameError):
-        return None
-    return adapter
 
 
 def draft_07(node: Any) -> Any:

@@ -72,21 +72,22 @@ def name_and_version(text: str) -> tuple[str, int] | None:
     return (found[1], int(found[2])) if found else None
 
 
-def model_schema(kind: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a pydantic model, or of another type of a payload.
+def described(kind: Any) -> TypeAdapter[Any]:
+    """Return pydantic's adapter of a model, or of another type of a payload, that JSON Schema can describe.
 
     Raises:
-        ValueError: it has none; says why.
+        ValueError: it cannot; says why.
     """
     if isroutine(kind):
         raise ValueError(f"no JSON Schema can be made of it: {kind.__qualname__} is a function, not a type")
     try:
         adapter = TypeAdapter(kind)
         adapter.rebuild(raise_errors=True)
-        return adapter.json_schema()
-    except (PydanticUserError, TypeError, NameError) as error:
+        adapter.json_schema()
+    except (PydanticUserError, TypeError, ValueError, NameError) as error:
         reason = str(error).partition("\n")[0]
-    raise ValueError(f"no JSON Schema can be made of it: {reason}")
+        raise ValueError(f"no JSON Schema can be made of it: {reason}") from None
+    return adapter
 
 
 def faults(schema: Schema) -> Iterator[str]:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from oncemq.schemas.compatibility import Level, compare
-from oncemq.schemas.registry import Registered, Registry, faults, model_schema, name_and_version
+from oncemq.schemas.registry import Registered, Registry, described, faults, name_and_version
 
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 
@@ -59,9 +59,9 @@ class Paid(BaseModel):
 
 def test_a_model_makes_its_schema() -> None:
     """A pydantic model has one; a type without any says why."""
-    assert model_schema(Paid)["required"] == ["order_id"]
+    assert described(Paid).json_schema()["required"] == ["order_id"]
     with pytest.raises(ValueError, match="no JSON Schema can be made of it"):
-        model_schema(object())
+        described(object())
 
 
 @pytest.mark.parametrize(

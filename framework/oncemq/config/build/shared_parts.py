@@ -23,7 +23,7 @@ from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import CONNECTIONS, TIMEOUT, make_client
 from oncemq.redis.tls import TlsFiles
 from oncemq.registry import did_you_mean
-from oncemq.schemas.registry import Registered, Registry, faults, model_schema
+from oncemq.schemas.registry import Registered, Registry, described, faults
 
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -126,7 +126,7 @@ def _schema_of(source: Any, path: Path, folder: Path_, report: Reporter) -> Any:
             source = import_object(source, folder)
         if isinstance(source, str):
             return read_schema(folder / source, report.problems)
-        schema = dict(source) if isinstance(source, Mapping) else model_schema(source)
+        schema = dict(source) if isinstance(source, Mapping) else described(source).json_schema()
     except WrongValue as error:
         report.error(path, error)
         return None

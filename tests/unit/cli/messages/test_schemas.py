@@ -269,3 +269,11 @@ def test_the_page_shows_the_real_output(tmp_path: Path, monkeypatch: pytest.Monk
     done = run_program("schemas", "check")
     assert done.exit_code == FAILED
     assert re.findall(r"```text\n(order.paid: .*?)```", page, re.DOTALL) == [done.stdout]
+
+
+def test_a_file_for_no_topic_of_the_app_is_told(folder: Path) -> None:
+    """A typo in a name would leave the new version uncompared; a folder of several apps is no error."""
+    (folder / "schemas" / "order.paid.v2.json").rename(folder / "schemas" / "order.piad.v2.json")
+    done = run_program("schemas", "check")
+    assert done.exit_code == 0, done.output
+    assert "'order.piad' is no topic of this app; did you mean 'order.paid'" in done.stderr

@@ -9,7 +9,7 @@ import click
 
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
-from oncemq.cli.output import Output, counted, json_option
+from oncemq.cli.output import Output, counted, json_option, warn
 from oncemq.config import load
 from oncemq.config.build.plan import LoadedApp
 from oncemq.config.model.schemas_section import NEVER
@@ -46,6 +46,9 @@ def check(files: Sequence[Path], topics: Sequence[str], pass_unjudged: bool, as_
     out = Output(as_json=as_json)
     compared, wrong = 0, 0
     for topic in _chosen(loaded, topics):
+        if topic not in loaded.model.topics:
+            near = did_you_mean(topic, list(loaded.model.topics))
+            warn(f"{topic!r} is no topic of this app{near}; its versions are compared with each other alone")
         versions, level = loaded.registry.versions(topic), _level_of(loaded, topic)
         for comparison in compare(versions, level, undeclared=_undeclared(loaded)):
             fails = comparison.breaks or (bool(comparison.differences) and not pass_unjudged)
