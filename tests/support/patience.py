@@ -30,6 +30,7 @@ def measured() -> float:
 
 
 PATIENCE = float(os.environ.get(VARIABLE) or measured())
+os.environ.setdefault(VARIABLE, str(PATIENCE))  # processes that a test starts need not measure again
 
 
 def stretch(items: Iterable[pytest.Item]) -> None:

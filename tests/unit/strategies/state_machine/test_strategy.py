@@ -5,22 +5,26 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, insert, select
+from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, insert, select, text
 from sqlalchemy.event import listen
 from sqlalchemy.orm import Mapped, Session, declarative_base, mapped_column
 
+from oncemq import App
 from oncemq.contracts.verdict import Outcome
 from oncemq.errors import ConfigError
 from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import Message
+from oncemq.testing import TestApp
 from oncemq.testing.strategy_suite.bench import Bench
 
 DEADLINE = 30.0
 MakeBench = Callable[..., Bench]
 
+ENDING = {"created": ["paid", "cancelled"], "paid": ["shipped"]}
 STATES = ["created", "paid", "shipped"]
 ENTITY = {"table": "rides", "key": "ride_id", "state": "status"}
 OPTIONS = {"to": "body.to", "states": STATES, "entity": ENTITY}
@@ -96,7 +100,7 @@ def test_what_comes_after_a_final_state_is_stale(make_bench: MakeBench) -> None:
         "state_machine",
         {
             "to": "body.to",
-            "transitions": {"created": ["paid", "cancelled"], "paid": ["shipped"]},
+            "transitions": ENDING,
             "final": ["cancelled", "shipped"],
         },
     )
@@ -107,6 +111,40 @@ def test_what_comes_after_a_final_state_is_stale(make_bench: MakeBench) -> None:
     assert bench.deliver(
         event("a", "paid", 3), event("a", "shipped", 4), event("a", "cancelled", 2), event("b", "paid", 2)
     ) == [Outcome.STALE, Outcome.STALE, Outcome.DUPLICATE, Outcome.PROCEED]
+
+
+def test_an_end_is_seen_by_the_rest_of_its_unit(make_bench: MakeBench) -> None:
+    """Messages of one unit that follow the one which ends their entity are stale; another entity's are not."""
+    bench = make_bench("state_machine", {"to": "body.to", "transitions": ENDING, "final": ["cancelled"]})
+    assert bench.deliver(
+        event("a", "created"), event("a", "cancelled", 2), event("b", "created"), event("a", "paid", 3)
+    ) == [Outcome.PROCEED, Outcome.PROCEED, Outcome.PROCEED, Outcome.STALE]
+
+
+def test_what_was_parked_is_stale_once_its_entity_has_ended(tmp_path: Path) -> None:
+    """An early message waits; then its entity ends, by a message that fails once: nothing waits for ever, no dead letter."""
+    app = App("ends", brokers={"main": "embedded://ends"}, database=f"sqlite:///{tmp_path}/ends.db")
+    options = {"to": "body.to", "transitions": ENDING, "final": ["cancelled"], "early": "park"}
+    app.topic("rides", key="body.id", strategies=[{"state_machine": options}])
+    ran: list[str] = []
+
+    @app.consumer(topic="rides")
+    def move(body: dict[str, Any], session: Session) -> None:
+        session.execute(text("SELECT 1"))
+        ran.append(body["to"])
+        if ran.count("cancelled") == 1 and body["to"] == "cancelled":
+            raise ValueError("once")
+
+    with TestApp(app) as test:
+        assert test.publish("rides", {"id": "a", "to": "created"}).applied
+        early = test.publish("rides", {"id": "a", "to": "shipped"})
+        assert early.parked
+        ended = test.publish("rides", {"id": "a", "to": "cancelled"})
+        test.clock.advance("10m")
+        assert ended.applied
+        assert early.stale
+        assert not test.dead_letters()
+    assert ran == ["created", "cancelled", "cancelled"]
 
 
 @pytest.mark.parametrize(
