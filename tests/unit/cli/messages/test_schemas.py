@@ -276,4 +276,4 @@ def test_a_file_for_no_topic_of_the_app_is_told(folder: Path) -> None:
     (folder / "schemas" / "order.paid.v2.json").rename(folder / "schemas" / "order.piad.v2.json")
     done = run_program("schemas", "check")
     assert done.exit_code == 0, done.output
-    assert "'order.piad' is no topic of this app; did you mean 'order.paid'" in done.stderr
+    assert "'order.piad' is not a topic of this app; did you mean 'order.paid'" in done.stderr

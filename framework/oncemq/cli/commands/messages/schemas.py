@@ -48,7 +48,9 @@ def check(files: Sequence[Path], topics: Sequence[str], pass_unjudged: bool, as_
     for topic in _chosen(loaded, topics):
         if topic not in loaded.model.topics:
             near = did_you_mean(topic, list(loaded.model.topics))
-            warn(f"{topic!r} is no topic of this app{near} – rename its files, unless they belong to another app")
+            warn(
+                f"{topic!r} is not a topic of this app{near} – rename its files, unless they belong to another app"
+            )
         versions, level = loaded.registry.versions(topic), _level_of(loaded, topic)
         for comparison in compare(versions, level, undeclared=_undeclared(loaded)):
             fails = comparison.breaks or (bool(comparison.differences) and not pass_unjudged)
