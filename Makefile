@@ -215,10 +215,10 @@ bench: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## speed 
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 
 .PHONY: bench-compare
-bench-compare: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## another commit and this checkout in turns, and a verdict: REF=v1 ONLY="engine once" PAIRS=6 SCALE=1
+bench-compare: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## another commit and this checkout in turns, and a verdict: REF=v1 ONLY="engine once" PAIRS=6 SCALE=1 BY=--processor
 	@test -n "$(REF)" || { echo "say which commit to compare with: make bench-compare REF=origin/main ONLY=engine" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e ".[dev,bench]"
-	@$(BIN)/python -m benchmarks.compare "$(REF)" --only $(or $(ONLY),engine) --pairs $(or $(PAIRS),6) --scale $(or $(SCALE),1)
+	@$(BIN)/python -m benchmarks.compare "$(REF)" --only $(or $(ONLY),engine) --pairs $(or $(PAIRS),6) --scale $(or $(SCALE),1) $(BY)
 
 .PHONY: growth
 growth: setup services ## whether memory, descriptors, log or ledger grow with the messages, with commands beside it; MESSAGES=1000000

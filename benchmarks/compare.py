@@ -23,6 +23,7 @@ from benchmarks.stage.servers import ROOT
 
 FEWEST_PAIRS = 5
 SOURCES = ("framework", "adapters", "strategies")
+PROCESSOR = "cpu_us"
 _LINKED = (".services", ".venv-rocketmq-native", ".venv-rocketmq-grpc")
 _MEASURE = """
 import json, pathlib, sys
@@ -51,10 +52,17 @@ class Subject:
     more_is_better: bool
 
 
-def subjects(rows: Sequence[str]) -> list[Subject]:
-    """Return our own cases of the rows, each once."""
+def subjects(rows: Sequence[str], *, processor: bool = False) -> list[Subject]:
+    """Return our own cases of the rows, each once.
+
+    Args:
+        rows: names in ROWS.
+        processor: compare rates by the processor time of a message, which other work on the machine changes less.
+    """
     found = [
-        Subject(case, row.figure, row.bound == AT_LEAST)
+        Subject(case, PROCESSOR, more_is_better=False)
+        if processor and row.figure == "rate"
+        else Subject(case, row.figure, row.bound == AT_LEAST)
         for name in rows
         for row in ROWS[name]
         for case in row.ours
@@ -132,10 +140,15 @@ def announce(tree: Path) -> Path:
 
 
 def surroundings_of(tree: Path) -> dict[str, str]:
-    """Return the environment in which Python takes its modules from a tree."""
+    """Return the environment in which Python takes its modules from a tree.
+
+    Benchmarks of older commits give the processes that they start a path of their own, which holds nothing but the
+    tree: they find its sources by a `sitecustomize` there.
+    """
     places = [str(tree / name) for name in SOURCES]
     if tree != ROOT:
         places.insert(0, str(announce(tree)))
+        (tree / "sitecustomize.py").write_text(f"import sys\n\nsys.path[1:1] = {places!r}\n")
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*places, str(tree)])}
 
 
@@ -150,7 +163,10 @@ def measure_in(tree: Path, environment: Mapping[str, str], subject: Subject, sca
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
         raise RuntimeError(f"{tree.name if tree != ROOT else 'this checkout'}: {' '.join(last)}")
-    return float(json.loads(done.stdout.splitlines()[-1])[subject.figure])
+    found = json.loads(done.stdout.splitlines()[-1])
+    if subject.figure not in found:
+        raise RuntimeError(f"{subject.case} tells no {subject.figure}, only {', '.join(found)}")
+    return float(found[subject.figure])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -165,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("| case | figure | old | new | ratio | spread | verdict |\n|---|---|---:|---:|---:|---:|---|")
     with checkout(asked.ref) as tree:
         old, new = surroundings_of(tree), surroundings_of(ROOT)
-        for subject in subjects(asked.only):
+        for subject in subjects(asked.only, processor=asked.processor):
             try:
                 pairs = in_turns(
                     lambda: measure_in(tree, old, subject, asked.scale),  # noqa: B023 - called at once
@@ -190,6 +206,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=6, help=f"at least {FEWEST_PAIRS}; default 6")
     parser.add_argument(
         "--scale", type=float, default=1.0, help="how many messages, against the default of 1"
+    )
+    parser.add_argument(
+        "--processor", action="store_true", help="compare processor time a message instead of rates"
     )
     asked = parser.parse_args(arguments)
     if asked.pairs < FEWEST_PAIRS:

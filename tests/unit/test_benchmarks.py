@@ -1,5 +1,7 @@
 """What the benchmarks build from the engine's own parts still fits together."""
 
+import subprocess
+import sys
 from collections import Counter
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -80,6 +82,27 @@ def test_only_our_own_cases_are_compared_each_once() -> None:
     found = compare.subjects(["once", "engine"])
     assert [subject.case for subject in found] == ["oncemq-1", "engine-unit", "engine-direct"]
     assert [subject.more_is_better for subject in found] == [True, False, False]
+
+
+def test_rates_are_compared_by_processor_time_where_asked() -> None:
+    """On a busy machine a rate says little; figures that are times already stay as they are."""
+    found = compare.subjects(["once", "engine"], processor=True)
+    assert [subject.figure for subject in found] == ["cpu_us", "engine_us", "engine_us"]
+    assert not any(subject.more_is_better for subject in found)
+
+
+def test_processes_that_a_tree_starts_run_its_own_code(tmp_path: Path) -> None:
+    """Also where its benchmarks give them a path that names the tree alone."""
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "oncemq"\nentry-points = {}\n')
+    package = tmp_path / "framework" / "oncemq"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("print('of the tree')")
+    compare.surroundings_of(tmp_path)
+    command = [sys.executable, "-c", "import oncemq"]
+    said = subprocess.run(
+        command, env={"PYTHONPATH": str(tmp_path)}, cwd="/", capture_output=True, text=True, check=True
+    )
+    assert said.stdout == "of the tree\n"
 
 
 def test_few_pairs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
