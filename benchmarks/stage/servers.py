@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ def _environment() -> dict[str, str]:
     found = dict(os.environ)
     file = ROOT / ".services" / "env"
     if file.exists():
-        found = dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line) | found
+        found = dict(word.split("=", 1) for word in shlex.split(file.read_text())) | found
     return found
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from services import catalog
+from services import catalog, environment
 from services.container import Container
 from services.errors import ServiceError
 from services.install import ensure_installed
@@ -50,7 +50,8 @@ def start(folder: Path, kinds: Kinds) -> None:
     with ThreadPoolExecutor(len(servers)) as pool:
         for line in pool.map(_start, servers):
             print(line, flush=True)
-    write_environment(folder, servers)
+    environment.add(folder / "env", {name: url for server in servers for name, url in server.urls.items()})
+    print(f"URLs are in {folder / 'env'}")
 
 
 def stop(folder: Path, kinds: Kinds) -> None:
@@ -62,7 +63,7 @@ def stop(folder: Path, kinds: Kinds) -> None:
     for kind in kinds:
         if (folder / kind.kind).exists():
             server = catalog.make(kind, folder / kind.kind)
-            forget_environment(folder, server)
+            environment.remove(folder / "env", server.urls)
             server.remove()
             print(f"{kind.kind}: stopped, data removed")
 
@@ -72,27 +73,6 @@ def status(folder: Path, kinds: Kinds) -> None:
     for kind in kinds:
         running = (folder / kind.kind).exists() and catalog.make(kind, folder / kind.kind).running
         print(f"{kind.kind}: {'running' if running else 'not running'}")
-
-
-def write_environment(folder: Path, servers: list[Server | Container]) -> None:
-    """Write KEY=VALUE lines with the URLs; they carry passwords, so only we may read them."""
-    file = folder / "env"
-    file.touch(mode=0o600)
-    kept = dict(line.split("=", 1) for line in file.read_text().splitlines())
-    urls = kept | {variable: url for server in servers for variable, url in server.urls.items()}
-    file.write_text("".join(f"{variable}={url}\n" for variable, url in urls.items()))
-    print(f"URLs are in {file}")
-
-
-def forget_environment(folder: Path, server: Server | Container) -> None:
-    """Take out the URLs of a server that is stopped; those of the others stay."""
-    file = folder / "env"
-    if file.exists():
-        gone = tuple(f"{variable}=" for variable in server.urls)
-        left = [line for line in file.read_text().splitlines(keepends=True) if not line.startswith(gone)]
-        file.write_text("".join(left))
-        if not left:
-            file.unlink()
 
 
 def _start(server: Server | Container) -> str:

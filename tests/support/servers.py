@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, create_engine, make_url, text
 
-from services import catalog
+from services import catalog, environment
 from services.container import Container
 from services.errors import ServiceError
 from services.server import Server
@@ -81,8 +81,7 @@ def url_from(variable: str, folder: Path = catalog.FOLDER) -> str:
     if variable in os.environ:
         return os.environ[variable]
     file = folder / "env"
-    lines = file.read_text().splitlines() if file.exists() else []
-    urls = dict(line.split("=", 1) for line in lines if "=" in line)
+    urls = environment.read(file)
     if variable not in urls:
         pytest.fail(
             f"{variable} is neither in the environment nor in {file}: run `make services` first, "

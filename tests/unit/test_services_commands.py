@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services import catalog, ports
-from services.__main__ import forget_environment
+from services import catalog, environment, ports
 from services.process import Launch, Process
 from services.servers.postgresql import PostgreSQL
 from services.settings import Settings
@@ -137,5 +136,14 @@ def test_stopping_one_server_withdraws_only_its_url(tmp_path: Path) -> None:
     """Tests of the others go on meanwhile."""
     env = tmp_path / "env"
     env.write_text("ONCEMQ_TEST_MARIADB=m\nONCEMQ_TEST_POSTGRESQL=p\n")
-    forget_environment(tmp_path, catalog.make(PostgreSQL, tmp_path / "postgresql"))
+    environment.remove(env, catalog.make(PostgreSQL, tmp_path / "postgresql").urls)
     assert env.read_text() == "ONCEMQ_TEST_MARIADB=m\n"
+
+
+def test_a_shell_reads_the_urls_whole(tmp_path: Path) -> None:
+    """An ampersand ends no line of a file that is sourced; MariaDB's URL has one."""
+    url = "mysql://user:pass@127.0.0.1/db?charset=utf8mb4&ssl_disabled=true"
+    environment.add(tmp_path / "env", {"ONCEMQ_TEST_MARIADB": url})
+    script = f'. {tmp_path / "env"}; printf %s "$ONCEMQ_TEST_MARIADB"'
+    said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert said.stdout == environment.read(tmp_path / "env")["ONCEMQ_TEST_MARIADB"] == url
