@@ -116,7 +116,7 @@ class KafkaAdapter:
         for place in places:
             administration.prepare(place)
             if place.topic.start == LAST and not administration.committed(place.group, place.topic.name):
-                ends = administration.ends(place.topic.name)
+                ends = administration.ends_of_new(place.topic.name)
                 administration.set_offsets(
                     place.group, [TopicPartition(place.topic.name, *partition) for partition in ends.items()]
                 )

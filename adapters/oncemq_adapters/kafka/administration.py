@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -15,13 +16,15 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from oncemq.errors import BrokerRefused, BrokerUnavailable, Unroutable
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, Unroutable
 from oncemq_adapters.kafka.address import LARGEST, Address
 from oncemq_adapters.kafka.errors import error_of, is_denied, refusal, surfaced, told
 from oncemq_adapters.kafka.names import Place
 from oncemq_adapters.kafka.records import STEPS
 
 T = TypeVar("T")
+_AGAIN = 0.02
+"""Seconds between two questions for a topic that was just made."""
 _ROOM = 1024 * 1024
 """Bytes that a copy's headers may add to the largest message of a topic."""
 
@@ -109,7 +112,8 @@ class Administration:
         if self.partitions(place.retries) and self.partitions(place.dead):
             return
         # Asked for only now: an account may be without the right to look at settings.
-        largest = str(min(LARGEST, self.largest_message(topic.name) + _ROOM))
+        # Others that were just made, by us or by another process, are not known to every broker of a cluster at once.
+        largest = str(min(LARGEST, self._until_known(partial(self.largest_message, topic.name)) + _ROOM))
         every = {"retention.bytes": "-1", "max.message.bytes": largest}
         if not self.partitions(place.retries):
             kept = str(self._address.retry_retention // timedelta(milliseconds=1))
@@ -122,8 +126,10 @@ class Administration:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(settings))
         try:
             self._ask(self._client.create_topics, [new], doing=f"making the topic {topic!r}")
-        except BrokerRefused as error:
-            if "exists" not in str(error):
+        except BrokerError as error:
+            # Another process may have made it since this one looked.
+            found = error_of(error.__cause__)
+            if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
         end = time.monotonic() + self._seconds
         while not self.partitions(topic, fresh=True):
@@ -131,7 +137,7 @@ class Administration:
                 raise BrokerUnavailable(
                     f"the topic {topic!r} was made, but no broker of {self._address.shown} knows it"
                 )
-            time.sleep(0.02)
+            time.sleep(_AGAIN)
 
     def delete(self, topics: Sequence[str]) -> None:
         """Remove topics with their messages; those that are missing are left out."""
@@ -212,6 +218,25 @@ class Administration:
         wanted = [TopicPartition(topic, number, offset) for number, offset in offsets.items() if offset > 0]
         if wanted:
             self._ask(self._client.delete_records, wanted, doing=f"removing records of {topic!r}")
+
+    def ends_of_new(self, topic: str) -> dict[int, int]:
+        """Return the end of each partition of a topic that may have been made a moment ago."""
+        return self._until_known(partial(self.ends, topic))
+
+    def _until_known(self, ask: Callable[[], T]) -> T:
+        """Return the answer about a topic that exists; it is asked for again while a broker has not heard of it.
+
+        Raises:
+            BrokerError: that takes longer than the address's time for a connection.
+        """
+        end = time.monotonic() + self._seconds
+        while True:
+            try:
+                return ask()
+            except (Unroutable, BrokerUnavailable):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_AGAIN)
 
     def _ask(self, question: Callable[..., Any], *arguments: Any, doing: str) -> Any:
         try:

@@ -18,6 +18,8 @@ _DENIED = frozenset(
         KafkaError._SSL,
     }
 )
+_UNANSWERED = "mechanism handshake failed: Local: "
+"""How the client words the end of a connection during a login, which it calls a failed authentication, too."""
 _SINCE = re.compile(r" \(after \d+ms in state [A-Z_]+(, \d+ identical error\(s\) suppressed)?\)")
 _OURS = {
     "ssl.ca.location": "ca",
@@ -30,7 +32,7 @@ _OURS = {
 """What librdkafka's settings are called here."""
 _ASKS = ("alert bad certificate", "alert certificate required")
 """What a broker answers to a client that shows no certificate."""
-_REFUSED = _DENIED | {
+_REFUSED = {
     *(KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.TOPIC_EXCEPTION),
     *(KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR),
     *(KafkaError.INVALID_PARTITIONS, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError._INVALID_ARG),
@@ -38,7 +40,7 @@ _REFUSED = _DENIED | {
 }
 
 
-def error_of(exception: BaseException) -> KafkaError | None:
+def error_of(exception: BaseException | None) -> KafkaError | None:
     """Return the error inside confluent-kafka's exception; None for another one."""
     if isinstance(exception, KafkaException) and exception.args:
         found = exception.args[0]
@@ -47,8 +49,8 @@ def error_of(exception: BaseException) -> KafkaError | None:
 
 
 def is_denied(error: KafkaError) -> bool:
-    """Return whether it is about who we are, or may do."""
-    return error.code() in _DENIED
+    """Return whether a broker has said so of who we are, or may do; a connection that was lost during a login has not."""
+    return error.code() in _DENIED and _UNANSWERED not in error.str()
 
 
 def told(error: KafkaError) -> str:
@@ -83,7 +85,7 @@ def translated(error: KafkaError, doing: str, where: str) -> BrokerError:
     text = f"{doing} at Kafka {where}: {told(error)}"
     if error.code() in NOWHERE:
         return Unroutable(text)
-    if error.code() in _REFUSED:
+    if is_denied(error) or error.code() in _REFUSED:
         return BrokerRefused(text)
     return BrokerUnavailable(text)
 

@@ -1,7 +1,7 @@
 """Every seeded defect, by what it hurts."""
 
 from defects.catalog import looking_after
-from defects.catalog.brokers import adapters, guarding, hostile_messages, publishing, reading, rocketmq
+from defects.catalog.brokers import adapters, guarding, hostile_messages, kafka, publishing, reading, rocketmq
 from defects.catalog.engine import acknowledging, alone, blaming, committing, ending, failing, ordering
 from defects.catalog.ledger import claiming, equality, in_redis, one_clock, remembering, sharding, stored
 from defects.defect import Defect, told_apart
@@ -26,6 +26,7 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *one_clock.DEFECTS,
     *alone.DEFECTS,
     *rocketmq.DEFECTS,
+    *kafka.DEFECTS,
     *stored.DEFECTS,
     *sharding.DEFECTS,
 )

@@ -3,7 +3,8 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from oncemq_adapters.kafka.errors import refusal, told
+from oncemq.errors import BrokerRefused, BrokerUnavailable
+from oncemq_adapters.kafka.errors import is_denied, refusal, told, translated
 
 UNTRUSTED = (
     "ssl://one:9093/bootstrap: SSL handshake failed: error:0A000086:SSL routines::certificate verify failed: "
@@ -35,3 +36,17 @@ def test_settings_of_the_client_are_told_by_our_names(theirs: str) -> None:
     text = f"{UNTRUSTED}: see ssl.key.location, security.protocol"
     assert theirs in text
     assert theirs not in told(KafkaError(KafkaError._SSL, text))
+
+
+LOST = "SASL PLAIN mechanism handshake failed: Local: Broker transport failure: broker's supported mechanisms: (n/a)"
+UNKNOWN = "SASL SCRAM-SHA-256 mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported mechanisms: PLAIN"
+
+
+def test_a_connection_that_was_lost_during_a_login_is_no_refusal() -> None:
+    """The client calls both an authentication failure; only the broker's own word is one."""
+    lost = KafkaError(KafkaError._AUTHENTICATION, LOST)
+    assert not is_denied(lost)
+    assert isinstance(translated(lost, "asking", "one:9092"), BrokerUnavailable)
+    refused = KafkaError(KafkaError._AUTHENTICATION, UNKNOWN)
+    assert is_denied(refused)
+    assert isinstance(translated(refused, "asking", "one:9092"), BrokerRefused)

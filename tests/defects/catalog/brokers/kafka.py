@@ -1,0 +1,39 @@
+"""Defects of Kafka's adapter: starts at the same time, logins that break off."""
+
+from defects.defect import Defect, Edit
+
+ADMINISTRATION = "adapters/oncemq_adapters/kafka/administration.py"
+ERRORS = "adapters/oncemq_adapters/kafka/errors.py"
+STARTS = "tests/suites/kafka/test_starts.py"
+UNIT = "tests/unit/adapters/kafka"
+
+DEFECTS = (
+    Defect(
+        "kafka-topic-of-another-start",
+        "A topic that another process has made since this one looked is used.",
+        [
+            Edit(
+                ADMINISTRATION,
+                "if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:",
+                "if found:",
+            )
+        ],
+        [f"{STARTS}::test_a_topic_that_another_process_has_just_made_is_used"],
+    ),
+    Defect(
+        "kafka-new-topic-known-at-once",
+        "A broker that has not heard of a new topic yet is asked again, and does not end the start.",
+        [Edit(ADMINISTRATION, "except (Unroutable, BrokerUnavailable):", "except BrokerUnavailable:")],
+        [f"{UNIT}/test_administration.py::test_a_broker_that_has_not_heard_of_a_new_topic_is_asked_again"],
+    ),
+    Defect(
+        "kafka-lost-login-is-a-refusal",
+        "A connection that is lost during a login is no wrong password.",
+        [Edit(ERRORS, "_UNANSWERED not in error.str()", "_UNANSWERED is not None")],
+        [
+            f"{UNIT}/test_errors.py::test_a_connection_that_was_lost_during_a_login_is_no_refusal",
+            f"{STARTS}::test_a_connection_that_is_lost_during_a_login_is_made_again",
+            f"{STARTS}::test_connections_that_are_lost_during_every_login_are_no_wrong_password",
+        ],
+    ),
+)
