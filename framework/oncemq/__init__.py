@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from oncemq.engine.publishers.async_app_publisher import AsyncAppPublisher
     from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
     from oncemq.errors import (
+        BadItems,
         ConfigError,
         OnceMQError,
         PartlyPublished,
@@ -34,6 +35,7 @@ __all__ = [
     "AppDeadLetter",
     "AppPublisher",
     "AsyncAppPublisher",
+    "BadItems",
     "Batch",
     "ConfigError",
     "DeadLetters",
@@ -64,6 +66,7 @@ _HOMES = {
     "AppDeadLetter": "oncemq.operate.dead_letters",
     "AppPublisher": "oncemq.engine.publishers.app_publisher",
     "AsyncAppPublisher": "oncemq.engine.publishers.async_app_publisher",
+    "BadItems": "oncemq.errors",
     "Batch": "oncemq.handler.batch",
     "ConfigError": "oncemq.errors",
     "DeadLetters": "oncemq.operate.dead_letters",

@@ -11,7 +11,8 @@ OnceMQError
 │   └── InvalidKey           key, version or identity is not usable (empty, NUL, too long …)
 ├── Signal                   raised by handlers to decide about this message
 │   ├── Reject               dead-letter it now
-│   └── Retry                deliver it again later
+│   ├── Retry                deliver it again later
+│   └── BadItems             these messages of a Batch failed, each by its own error; the others are fine
 ├── HandlerFault             a handler did something that is reserved for the framework
 │   ├── SessionOwned         it ended the transaction or the session it was given
 │   ├── TimeLimitExceeded    it took longer than its soft time limit
@@ -128,6 +129,21 @@ class Retry(Signal):
     def __init__(self, why: str = "", *, after: timedelta | float | str | None = None) -> None:
         super().__init__(why)
         self.after: timedelta | None = None if after is None else delay_of(after)
+
+
+class BadItems(Signal):
+    """Name the messages of a `Batch` that failed: `raise BadItems({2: ValueError("no such order"), 5: Reject("spam")})`.
+
+    The batch is rolled back. Each message named gets the outcome of its own error, as if its handler call had raised it; the
+    others run again without them.
+
+    Args:
+        errors: the exception of each failed message, by its index in the `Batch`.
+    """
+
+    def __init__(self, errors: Mapping[int, BaseException]) -> None:
+        super().__init__(errors)
+        self.errors = errors
 
 
 class HandlerFault(OnceMQError):

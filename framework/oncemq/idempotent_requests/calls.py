@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from oncemq.common.problems import Problem
 from oncemq.contracts.checks import Effects
-from oncemq.errors import AnswerNotKept, ConfigError, InvalidKey, MissingKey, RequestKeyInvalid, Signal
+from oncemq.errors import AnswerNotKept, ConfigError, InvalidKey, MissingKey, Reject, RequestKeyInvalid, Retry
 from oncemq.idempotent_requests.answer import REFUSE, Abandoned, Answer, Finding
 from oncemq.idempotent_requests.attempt import DatabaseTry, ExternalTry, Try
 from oncemq.idempotent_requests.handler_session import off_loop
@@ -211,7 +211,7 @@ class _Call:
         return self._result.validate_json(answer.body)
 
     def _failed(self, attempt: Try, error: BaseException) -> None:
-        if isinstance(error, Signal):
+        if isinstance(error, Reject | Retry):
             attempt.undone()  # the function reports that nothing happened
         else:
             attempt.failed()

@@ -11,6 +11,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from oncemq import App
 from oncemq.testing import TestApp
+from support.database.databases import database, engine
+
+__all__ = ["RETRY", "Base", "Bench", "Effect", "Ride", "bench", "database", "effects", "engine"]
 
 RETRY = {"attempts": 3, "backoff": {"first": "50ms", "factor": 1, "max": "50ms", "jitter": 0}}
 

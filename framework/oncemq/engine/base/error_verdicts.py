@@ -3,7 +3,15 @@
 from oncemq.common.durations import delay_of
 from oncemq.common.error_text import MAX_ERROR_TEXT, attribute, describe, text_of
 from oncemq.contracts.verdict import Verdict, reject, retry
-from oncemq.errors import InfrastructureError, MessageRefused, Reject, Retry, StrategyBug
+from oncemq.errors import (
+    BadItems,
+    HandlerFault,
+    InfrastructureError,
+    MessageRefused,
+    Reject,
+    Retry,
+    StrategyBug,
+)
 from oncemq.retry.classify import Fault, classify
 
 EXHAUSTED = "attempts-exhausted"
@@ -60,6 +68,12 @@ def judge(error: BaseException) -> Verdict:
         return retry(
             text_of(error, MAX_ERROR_TEXT) or "the handler asked for a retry", after=delay, error=error
         )
+    if issubclass(kind, BadItems):
+        fault = HandlerFault(
+            "BadItems names messages of a Batch, which this handler does not take: raise the error itself"
+        )
+        fault.__cause__ = error
+        error = fault
     return retry(describe(error), error=error)
 
 

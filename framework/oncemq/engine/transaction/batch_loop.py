@@ -1,12 +1,18 @@
 """Loop of one run for a batch handler: one call for as many items as may run together."""
 
-from oncemq.common.error_text import is_a
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from oncemq.common.error_text import attribute, clean_text, is_a
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits
+from oncemq.engine.base.error_verdicts import judge
 from oncemq.engine.crash.flight_recorder import FLUSHING
 from oncemq.engine.transaction.error_attribution import is_units
 from oncemq.engine.transaction.item_loop import Call, ItemLoop, LoopContext
-from oncemq.errors import HandlerFault
+from oncemq.errors import BadItems, HandlerFault
+
+_MOST_SHOWN = 200
 
 
 class BatchLoop(ItemLoop):
@@ -82,8 +88,9 @@ class BatchLoop(ItemLoop):
             if is_a(error, Culprits) and not error.verdicts.keys().isdisjoint(together):
                 raise  # invalid payloads, found before the handler ran
             frame.watch.handling = False
-            units = is_units(error, frame.watch.doomed, frame.sound, raw=frame.watch.raw)
-            self._blame(call, error, units=units)
+            if is_a(error, BadItems):
+                self._blame_named(call, error)
+            self._blame(call, error, units=_is_units(call, error))
         finally:
             call.over()
             self._slot.started = 0.0
@@ -93,9 +100,69 @@ class BatchLoop(ItemLoop):
         if fault is None and self._slot.overdue == now:
             fault = HandlerFault("the batch took too long")
         if fault is not None:
-            units = is_units(fault, frame.watch.doomed, frame.sound, raw=frame.watch.raw)
-            self._blame(call, fault, units=units, swallowed=True)
+            self._blame(call, fault, units=_is_units(call, fault), swallowed=True)
         call.keep(waits=waits)
         for item in together:
             self._chain.record(run, item)
         together.clear()
+
+    def _blame_named(self, call: Call, error: BadItems) -> NoReturn:
+        """Charge the messages that the handler named, unless their errors may not be theirs.
+
+        The names do not count where the transaction cannot continue, or an error concerns the whole unit: what a handler saw
+        afterwards may follow from it.
+
+        Raises:
+            Culprits: with the named messages.
+            Exception: as `_blame`.
+        """
+        named = errors_named(error, len(call.items))
+        if isinstance(named, HandlerFault):
+            self._blame(call, named, units=_is_units(call, named))
+        watch = call.frame.watch
+        doomed, late = watch.doomed, self._slot.overdue == call.started
+        doubtful = [each for each in named.values() if _is_units(call, each)]
+        if doomed is not None:
+            self._blame(call, doomed, units=_is_units(call, doomed), swallowed=True)
+        if doubtful or late or call.frame.failed is not None:
+            self._blame(call, (doubtful or list(named.values()))[0], units=bool(doubtful))
+        raise Culprits({call.items[at]: judge(each) for at, each in named.items()}) from error
+
+
+def errors_named(error: BadItems, count: int) -> Mapping[int, BaseException] | HandlerFault:
+    """Return the errors that a handler names, by position, or why they name nothing.
+
+    Args:
+        error: the handler's.
+        count: the number of messages in its batch.
+    """
+    errors: Any = attribute(error, "errors")
+    if not isinstance(errors, Mapping):
+        return _unusable(f"BadItems holds {_shown(errors)}", error)
+    named = dict(errors)
+    if not named:
+        return _unusable("BadItems names no message", error)
+    for at, each in named.items():
+        if type(at) is not int or not 0 <= at < count:
+            return _unusable(f"BadItems names {_shown(at)}, which is no index in a batch of {count}", error)
+        if not issubclass(type(each), BaseException):
+            return _unusable(f"BadItems holds {_shown(each)} for index {at}, which is no exception", error)
+    return named
+
+
+def _unusable(why: str, cause: BadItems) -> HandlerFault:
+    fault = HandlerFault(f"{why}: raise BadItems({{index in the Batch: exception, …}})")
+    fault.__cause__ = cause
+    return fault
+
+
+def _shown(thing: object) -> str:
+    try:
+        return clean_text(repr(thing), _MOST_SHOWN)
+    except BaseException:  # a foreign object's own code may raise anything
+        return f"an object of {type(thing)}"
+
+
+def _is_units(call: Call, error: BaseException) -> bool:
+    watch = call.frame.watch
+    return is_units(error, watch.doomed, call.frame.sound, raw=watch.raw)

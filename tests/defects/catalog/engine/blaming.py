@@ -5,6 +5,8 @@ from defects.defect import Defect, Edit
 STILL = "tests/unit/engine/workers/test_standing_still.py"
 CRASHES = "tests/unit/engine/crash/test_suspects.py"
 APP = "tests/unit/engine/test_application.py"
+BATCHES = "framework/oncemq/engine/transaction/batch_loop.py"
+NAMED = "tests/suites/kit/test_bad_items.py"
 
 DEFECTS = (
     Defect(
@@ -193,5 +195,33 @@ DEFECTS = (
         [
             "tests/unit/engine/crash/test_time_limits.py::test_a_handler_that_is_slow_without_a_statement_is_rolled_back",
         ],
+    ),
+    Defect(
+        "bad-items-charged-for-the-unit",
+        "Messages that a batch handler names are not charged for a lost database or an error that ended the transaction.",
+        [
+            Edit(BATCHES, "        if doomed is not None:\n", "        if False:\n"),
+            Edit(
+                BATCHES,
+                "        if doubtful or late or call.frame.failed is not None:\n",
+                "        if late:\n",
+            ),
+        ],
+        [
+            f"{NAMED}::test_a_lost_database_charges_no_message[sqlite-all]",
+            f"{NAMED}::test_a_refused_setting_makes_them_run_alone[sqlite]",
+        ],
+    ),
+    Defect(
+        "bad-items-charged-for-the-limit",
+        "Messages that a batch handler names are not charged for a call that took longer than its limit.",
+        [Edit(BATCHES, "if doubtful or late or", "if doubtful or")],
+        [f"{NAMED}::test_a_late_call_is_charged_to_the_message_that_takes_long[sqlite]"],
+    ),
+    Defect(
+        "bad-positions-ignored",
+        "A batch handler that names a message outside of its batch is told so.",
+        [Edit(BATCHES, "type(at) is not int or not 0 <= at < count", "type(at) is not int")],
+        [f"{NAMED}::test_a_wrong_name_is_said_and_every_message_is_kept[sqlite-negative]"],
     ),
 )
