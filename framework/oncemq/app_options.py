@@ -11,7 +11,7 @@ Span = timedelta | str
 class TopicOptions(TypedDict, total=False):
     """Options of a topic. Those of the shipped adapters are here too; a custom adapter gets its options from `options=`."""
 
-    format: str
+    format: Literal["json", "confluent-json", "text", "bytes"]
     schema: type[Any] | str
     unroutable: Literal["wait", "drop", "dead_letter"]
     delay_by: Literal["outbox", "broker"]
@@ -107,7 +107,7 @@ class ConsumerOptions(TypedDict, total=False):
     key: str | Sequence[str]
     version: str
     identity: str | Sequence[str]
-    format: str
+    format: Literal["json", "confluent-json", "text", "bytes"]
     schema: type[Any] | str
 
 

@@ -12,6 +12,7 @@ from oncemq.errors import Undecodable
 from oncemq.message.compression import decompress
 from oncemq.message.envelope import Message
 from oncemq.message.headers import CONTENT_ENCODING
+from oncemq.message.registry_header import CONFLUENT_JSON, behind_header, explained, looks_registered
 from oncemq.registry import did_you_mean
 
 Decoder = Callable[[Message], Any]
@@ -44,14 +45,16 @@ class Limits:
 
 
 def make_decoder(body_format: str = "json", limits: Limits | None = None) -> Decoder:
-    """Return the decoder of a topic's format: `json`, `text` (UTF-8) or `bytes`.
+    """Return the decoder of a topic's format: `json`, `confluent-json`, `text` (UTF-8) or `bytes`.
 
     Raises:
         ValueError: the format is unknown.
     """
     limits = limits or Limits()
+    json_body = JsonBody(limits.json_depth, limits.json_values)
     formats: dict[str, Callable[[bytes], Any]] = {
-        "json": JsonBody(limits.json_depth, limits.json_values),
+        "json": json_body,
+        CONFLUENT_JSON: lambda body: json_body(behind_header(body)),
         "text": _text,
         "bytes": bytes,
     }
@@ -65,7 +68,10 @@ def make_decoder(body_format: str = "json", limits: Limits | None = None) -> Dec
             raise Undecodable(f"the body has {len(body):,} bytes, the most is {largest:,}")
         if CONTENT_ENCODING in message.headers:
             body = decompress(body, message.headers[CONTENT_ENCODING], largest)
-        return parse(body)
+        try:
+            return parse(body)
+        except Undecodable as error:
+            raise explained(message, body, body_format, error) from None
 
     return decode
 
@@ -168,6 +174,8 @@ def _separators(body: bytes) -> int:
 
 
 def _text(body: bytes) -> str:
+    if looks_registered(body):
+        raise Undecodable("a schema registry's header is no text")
     try:
         return body.decode()
     except UnicodeDecodeError as error:

@@ -17,6 +17,7 @@ from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq.message.headers import CONTENT_ENCODING, CONTENT_TYPE, PREFIX
 from oncemq.message.identity import canonical_key, canonical_version
 from oncemq.message.reader import Reader
+from oncemq.message.registry_header import CONFLUENT_JSON
 
 VERSION = "version"
 """The header that carries `publish(version=…)`: `version: headers.version` reads it."""
@@ -235,6 +236,11 @@ class OutgoingTopic:
                 return to_json(body)
             except (PydanticSerializationError, UnicodeEncodeError) as error:
                 raise Unpublishable(f"a body for topic {self.name!r} is not JSON: {error}") from error
+        if self._format == CONFLUENT_JSON:
+            raise Unpublishable(
+                f"topic {self.name!r} has format {CONFLUENT_JSON}, and no registry is asked for a schema's id: give the whole body "
+                "as bytes, with its header, as the registry's serializer makes it"
+            )
         if isinstance(body, str):
             return body.encode()
         raise Unpublishable(

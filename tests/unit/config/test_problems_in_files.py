@@ -149,7 +149,7 @@ def at_end(more: str) -> str:
         ),
         (
             BASE.replace(ORDERS, "{key: body.id, strategies: [decide], format: jsn}"),
-            "app.yaml:5:56: unknown format 'jsn'; did you mean 'json'? (known: bytes, json, text)",
+            "app.yaml:5:56: unknown format 'jsn'; did you mean 'json'? (known: bytes, confluent-json, json, text)",
         ),
         (
             BASE.replace("scripted://host", "localhost:5672"),

@@ -189,7 +189,7 @@ def test_no_error_carries_the_body() -> None:
 @given(st.binary())
 def test_any_bytes_are_decoded_or_undecodable(body: bytes) -> None:
     """Nothing but Undecodable leaves the decoder."""
-    for body_format in ("json", "text", "bytes"):
+    for body_format in ("json", "confluent-json", "text", "bytes"):
         for encoding in (None, "gzip", "deflate"):
             with suppress(Undecodable):
                 decode(body, body_format, encoding=encoding)

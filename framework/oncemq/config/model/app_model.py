@@ -46,6 +46,7 @@ LogFormat = Annotated[
     PlainValidator(one_of("auto", "console", "json")),
     _words("auto", "console", "json"),
 ]
+BodyFormat = Annotated[Text, _words("json", "confluent-json", "text", "bytes")]
 _LEVELS = ("debug", "info", "warning", "error")
 LogLevel = Annotated[str, PlainValidator(one_of(*_LEVELS)), _words(*_LEVELS)]
 
@@ -199,7 +200,11 @@ class Meaning(Section):
         description="What makes two messages the same one. Default: key and version, or the key alone.",
         examples=[["body.order_id", "body.payment_no"], "message_id"],
     )
-    format: Text | None = Field(None, description="How bodies are encoded. Default json.", examples=["json"])
+    format: BodyFormat | None = Field(
+        None,
+        description="How bodies are encoded: `json`, `confluent-json` (with a schema registry's header), `text` or `bytes`. Default json.",
+        examples=["json"],
+    )
     schema_: Reference | None = Field(
         None,
         alias="schema",

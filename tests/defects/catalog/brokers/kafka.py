@@ -1,9 +1,11 @@
-"""Defects of Kafka's adapter: starts at the same time, logins that break off."""
+"""Defects of Kafka's adapter: starts at the same time, logins that break off, bodies with a registry's header."""
 
 from defects.defect import Defect, Edit
 
 ADMINISTRATION = "adapters/oncemq_adapters/kafka/administration.py"
 ERRORS = "adapters/oncemq_adapters/kafka/errors.py"
+DECODING = "framework/oncemq/message/decoding.py"
+HEADER = "tests/unit/message/test_registry_header.py"
 STARTS = "tests/suites/kafka/test_starts.py"
 UNIT = "tests/unit/adapters/kafka"
 
@@ -35,5 +37,17 @@ DEFECTS = (
             f"{STARTS}::test_a_connection_that_is_lost_during_a_login_is_made_again",
             f"{STARTS}::test_connections_that_are_lost_during_every_login_are_no_wrong_password",
         ],
+    ),
+    Defect(
+        "registry-header-is-a-body",
+        "JSON is read behind a schema registry's header.",
+        [Edit(DECODING, "json_body(behind_header(body))", "json_body(body)")],
+        [f"{HEADER}::test_json_behind_the_header_is_decoded"],
+    ),
+    Defect(
+        "registry-header-untold",
+        "A body with a schema registry's header is a dead letter that says which format to write.",
+        [Edit(DECODING, "raise explained(message, body, body_format, error) from None", "raise")],
+        [f"{HEADER}::test_a_header_that_the_format_does_not_read_is_told"],
     ),
 )
