@@ -171,9 +171,14 @@ def _operate(folder: Path, running: "subprocess.Popen[bytes]") -> Iterator[tuple
 
 
 def _worker(supervisor: int) -> int:
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    # The youngest is the worker: before it the supervisor starts what tracks its resources.
-    return int(children[-1])
+    """Return the worker process: the only child of the process that forks workers, else the youngest one of the supervisor."""
+    children = _children(supervisor)
+    # A spawned one is the youngest: before it the supervisor starts what tracks its resources.
+    return (_children(children[0]) or children)[-1]
+
+
+def _children(parent: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
 def _look(worker: int, engine: Engine) -> Look:

@@ -28,6 +28,7 @@ def run_loaded(
     deadline: timedelta | None = None,
     others: Sequence[Observer] = (),
     answers_on: LocalSocket | None = None,
+    supervised: bool = False,
 ) -> int:
     """Run an app in this process, with logging and signal handling; returns the exit code.
 
@@ -37,6 +38,7 @@ def run_loaded(
         deadline: end after this long in any case; only together with `until_idle`.
         others: observers in addition to the app's own.
         answers_on: where a supervisor asks for metrics and health, which it serves on the app's address.
+        supervised: a supervisor decides about a second signal: it kills this process.
 
     Raises:
         OnceMQError: the app could not start.
@@ -52,13 +54,19 @@ def run_loaded(
     seeing = [*seeing, *plan.observers]
     monitor = Monitor(answers_on or plan.http, plan.clock, others=seeing, redact=plan.redact)
     application = Application(plan, monitor=monitor, retries=retries)
-    with exported(plan.name, wanted=plan.tracing is not None), _signals(application.stop):
+    with (
+        exported(plan.name, wanted=plan.tracing is not None),
+        _signals(application.stop, supervised=supervised),
+    ):
         return application.run(None if until_idle is None else Until(until_idle, deadline))
 
 
 @contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal drains, the second ends the process at once; only the main thread receives signals."""
+def _signals(stop: Callable[[], None], *, supervised: bool) -> Iterator[None]:
+    """The first signal drains, the second ends the process at once; only the main thread receives signals.
+
+    A service manager may signal all processes at once, and the supervisor asks its workers, too: for them that is one signal.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -67,7 +75,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
     def obey(_number: int, _frame: FrameType | None) -> None:
         nonlocal seen
         seen += 1
-        if seen > 1:
+        if seen > 1 and not supervised:
             os._exit(EXIT_STOPPED_AT_ONCE)
         stop()
 

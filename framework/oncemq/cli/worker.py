@@ -1,4 +1,4 @@
-"""Worker process of `oncemq run`, from being spawned to its exit code."""
+"""Worker process of `oncemq run`, from its start to its exit code."""
 
 import gc
 import os
@@ -57,6 +57,7 @@ class Worker:
                 deadline=self.deadline,
                 others=[FirstProgress(applied)],
                 answers_on=None if self.sockets is None else socket_of(self.sockets, index),
+                supervised=True,
             )
         except OnceMQError as error:
             show_error(error)
@@ -135,6 +136,8 @@ def meaning(death: Death) -> str:
         return "a handler exceeded its hard time limit"
     if death.silent:
         return "it was stopped by a signal" if death.ordered else "it did not respond and was killed"
+    if death.lost:
+        return "it ended in order because the process that had forked it ended"
     if death.ordered:
         return "it was stopped at once"
     return f"killed by signal {-death.code}" if death.code < 0 else "see the lines above"

@@ -1,4 +1,4 @@
-"""Supervises worker processes: spawned, monitored, restarted when they die, and stopped in order."""
+"""Supervises worker processes: started, monitored, restarted when they die, and stopped in order."""
 
 import multiprocessing
 import os
@@ -9,11 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
+from oncemq.common.fork_server import ForkedProcess, ForkServer
 from oncemq.engine.stop_times import StopTimes
 
 EXIT_STOPPED_AT_ONCE = 130
@@ -47,6 +49,7 @@ class Death:
         code: its exit code; negative for a signal.
         ordered: the supervisor or an operator stopped it, so no message is at fault.
         silent: it was killed because it no longer responded.
+        lost: the process that had forked it ended first, so it drained, and nothing tells its exit code.
     """
 
     index: int
@@ -54,6 +57,30 @@ class Death:
     code: int
     ordered: bool
     silent: bool = False
+    lost: bool = False
+
+
+class _Process(Protocol):
+    """A worker process, spawned or forked."""
+
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def exitcode(self) -> int | None: ...
+    @property
+    def sentinel(self) -> int: ...
+    def is_alive(self) -> bool: ...
+    def join(self) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class _Ancestors(Protocol):
+    """The processes without which nothing would start a successor of this one."""
+
+    def is_alive(self) -> bool: ...
+    def join(self, timeout: float, /) -> None: ...
 
 
 @dataclass(slots=True)
@@ -61,7 +88,7 @@ class _Child:
     """A worker process; `silence` is the time in seconds that this supervisor has watched it without hearing from it."""
 
     index: int
-    process: BaseProcess
+    process: _Process
     word: Connection
     started: float
     first: bool
@@ -95,7 +122,7 @@ class Supervisor:
     again: at once if it has applied something, else after a pause that grows while this worker keeps dying early.
 
     Args:
-        child: runs in each worker process; spawned, never forked.
+        child: runs in each worker process, which is spawned or comes from `forks`; never forked from this one.
         count: the number of workers.
         grace: how long a stop may take in all; a worker that still runs shortly before its end is killed.
         on_death: called after a worker died, before it is started again.
@@ -107,6 +134,7 @@ class Supervisor:
         on_silence: called with a worker's index, process id and the seconds for which it has not responded, once.
         frozen_after: a worker that has not responded for so long is killed, and started again; five times as long while
             it starts.
+        forks: forks the worker processes; None = they are spawned, as they are when it has ended.
     """
 
     def __init__(
@@ -120,6 +148,7 @@ class Supervisor:
         finished: frozenset[int] = frozenset(),
         on_silence: Callable[[int, int, float], None] = lambda _index, _pid, _seconds: None,
         frozen_after: timedelta = timedelta(seconds=60),
+        forks: ForkServer | None = None,
     ) -> None:
         self._child = child
         self._count = count
@@ -133,6 +162,7 @@ class Supervisor:
         self._frozen_after = frozen_after.total_seconds()
         self._looked = time.monotonic()
         self._spawn = multiprocessing.get_context("spawn")
+        self._forks = forks
         self._children: dict[int, _Child] = {}
         self._due: dict[int, float] = {}
         self._signals = 0
@@ -176,8 +206,25 @@ class Supervisor:
 
     def _start(self, index: int, *, first: bool = False) -> None:
         mine, its = self._spawn.Pipe(duplex=False)
+        try:
+            process = self._forked(index, its) or self._spawned(index, its)
+        finally:
+            its.close()
+        self._children[index] = _Child(index, process, mine, time.monotonic(), first)
+
+    def _forked(self, index: int, word: Connection) -> _Process | None:
+        if self._forks is None:
+            return None
+        process = self._forks.fork(partial(_run_child, self._child, index, self._kill_after), word)
+        if process is None:
+            # One that only does not answer would hold up every further start.
+            self._forks.close()
+            self._forks = None
+        return process
+
+    def _spawned(self, index: int, word: Connection) -> _Process:
         process = self._spawn.Process(
-            target=_run_child, args=(self._child, index, its, self._kill_after), name=f"oncemq-{index}"
+            target=_run_spawned, args=(self._child, index, self._kill_after, word), name=f"oncemq-{index}"
         )
         # A Ctrl-C goes to the whole group; it must not reach a child that is still importing.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -185,8 +232,7 @@ class Supervisor:
             process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-            its.close()
-        self._children[index] = _Child(index, process, mine, time.monotonic(), first)
+        return process
 
     def _watch(self) -> int:
         worst = 0
@@ -199,6 +245,7 @@ class Supervisor:
                 child.process.join()
                 del self._children[child.index]
                 worst = worst or self._ended(child, child.process.exitcode or 0)
+                child.process.close()
                 child.word.close()
         return worst or self._last_finished
 
@@ -238,9 +285,10 @@ class Supervisor:
     def _ended(self, child: _Child, code: int) -> int:
         """Handle the end of a worker; returns the exit code it means for the app, 0 for none."""
         child.hear()
+        pid, lost = child.process.pid or 0, _is_lost(child.process)
         if code not in self._finished:
             self._on_death(
-                Death(child.index, child.process.pid or 0, code, child.killed, silent=child.frozen)
+                Death(child.index, pid, code, child.killed or lost, silent=child.frozen, lost=lost)
             )
         if self._stop_since is not None:
             return self._ended_while_stopping(child, code)
@@ -289,7 +337,7 @@ class Supervisor:
             self._reloading = set(self._children)
             self._due = dict.fromkeys(self._due, 0.0)
             for child in self._children.values():
-                _ask(child.process, signal.SIGTERM)
+                child.process.terminate()
         if self._stop_since is None:
             if self._signals:
                 self._ask_all()
@@ -302,25 +350,29 @@ class Supervisor:
         self._stop_since = time.monotonic()
         self._due.clear()
         for child in self._children.values():
-            _ask(child.process, signal.SIGTERM)
+            child.process.terminate()
 
 
-def _ask(process: BaseProcess, number: int) -> None:
-    if process.pid is not None:
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, number)
+def _is_lost(process: _Process) -> bool:
+    return isinstance(process, ForkedProcess) and process.lost
 
 
-def _run_child(child: ChildMain, index: int, word: Connection, kill_after: float) -> None:
+def _run_spawned(child: ChildMain, index: int, kill_after: float, word: Connection) -> None:
+    raise SystemExit(_run_child(child, index, kill_after, word, multiprocessing.parent_process()))
+
+
+def _run_child(
+    child: ChildMain, index: int, kill_after: float, word: Connection, ancestors: _Ancestors | None
+) -> int:
     # Only the supervisor decides how to react to a Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.register_at_fork(after_in_child=_obey_signals_as_usual)
     os.set_blocking(word.fileno(), False)
-    _die_with_parent(word, kill_after)
+    _die_with(ancestors, word, kill_after)
     code = child(index, lambda: _tell(word, _APPLIED))
     _leave_within(_EXIT_WITHIN, code)
-    raise SystemExit(code)
+    return code
 
 
 def _tell(word: Connection, what: bytes) -> None:
@@ -334,17 +386,16 @@ def _obey_signals_as_usual() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _die_with_parent(word: Connection, kill_after: float) -> None:
+def _die_with(ancestors: _Ancestors | None, word: Connection, kill_after: float) -> None:
     """Tell the supervisor that this process is alive; drain when it is gone: nothing would start a successor.
 
     The supervisor would have killed it after `kill_after` seconds, so it ends then by itself.
     """
-    parent = multiprocessing.parent_process()
 
     def look() -> None:
-        while parent is not None and parent.is_alive():
+        while ancestors is not None and ancestors.is_alive():
             _tell(word, _ALIVE)
-            parent.join(_BEAT)
+            ancestors.join(_BEAT)
         os.kill(os.getpid(), signal.SIGTERM)
         _leave_within(kill_after, _FAILED)
 

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
 
+from oncemq.common.fork_server import ForkServer
 from oncemq.engine.supervisor import Death, Supervisor
 
 FATAL_CODE = 3
@@ -91,7 +92,10 @@ class Noting:
 
 def main(folder: str, count: str, grace: str, others: str, *acts: str) -> int:
     """Supervise `count` workers; SIGHUP reloads them."""
+    forks = ForkServer.started() if os.environ.get("FORKED") else None
     place = Path(folder)
+    if forks is not None:
+        (place / f"forks-{forks.pid}").touch()
     noting = Noting(place)
     supervisor = Supervisor(
         Acting(place, others, acts),
@@ -102,9 +106,14 @@ def main(folder: str, count: str, grace: str, others: str, *acts: str) -> int:
         frozenset({AWAY_CODE}),
         on_silence=noting.silence,
         frozen_after=timedelta(seconds=float(os.environ.get("FROZEN_AFTER", "60"))),
+        forks=forks,
     )
     signal.signal(signal.SIGHUP, lambda *_: supervisor.reload())
-    return supervisor.run()
+    try:
+        return supervisor.run()
+    finally:
+        if forks is not None:
+            forks.close()
 
 
 if __name__ == "__main__":

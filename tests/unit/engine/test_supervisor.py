@@ -25,10 +25,12 @@ DEADLINE = 30.0
 class Supervised:
     """A supervisor in a process of its own, and the marks that its workers leave."""
 
-    def __init__(self, folder: Path, *arguments: str, frozen_after: float = 60) -> None:
+    def __init__(self, folder: Path, *arguments: str, forked: str, frozen_after: float = 60) -> None:
         self.folder = folder
+        self.forked = forked
         environment = {
             **os.environ,
+            "FORKED": forked,
             "FROZEN_AFTER": str(frozen_after),
             "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
         }
@@ -36,6 +38,7 @@ class Supervised:
             [sys.executable, "-m", "support.apps.supervised", str(folder), *arguments],
             cwd=TESTS,
             env=environment,
+            start_new_session=True,
         )
 
     def marks(self, what: str) -> list[Path]:
@@ -51,6 +54,12 @@ class Supervised:
         wait_until(lambda: len(self.marks(what)) >= count, f"{count} x {what}")
         return self.pids(what)
 
+    def workers(self) -> list[int]:
+        """Return the process ids of workers, whether they have begun or not."""
+        if not self.forked:
+            return children(self.process.pid)
+        return [worker for server in self.pids("forks") for worker in children(server)]
+
     def send(self, number: int) -> None:
         """Send a signal to the supervisor."""
         self.process.send_signal(number)
@@ -61,7 +70,7 @@ class Supervised:
 
     def close(self) -> None:
         """End whatever is left."""
-        for pid in [*self.pids("started"), *self.pids("forked")]:
+        for pid in [*self.pids("started"), *self.pids("forked"), *self.pids("forks")]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.kill()
@@ -89,15 +98,23 @@ def is_gone(pid: int) -> bool:
 Supervise = Callable[..., Supervised]
 
 
-@pytest.fixture
-def supervise(tmp_path: Path) -> Iterator[Supervise]:
-    """Start a supervisor: `supervise("serve", count=2, grace=5)`."""
+@pytest.fixture(params=["", "yes"], ids=["spawned", "forked"])
+def supervise(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Supervise]:
+    """Start a supervisor of spawned workers, and one of forked workers: `supervise("serve", count=2, grace=5)`."""
     started: list[Supervised] = []
 
     def start(
         *acts: str, count: int = 1, grace: float = 5, others: str = "serve", frozen_after: float = 60
     ) -> Supervised:
-        made = Supervised(tmp_path, str(count), str(grace), others, *acts, frozen_after=frozen_after)
+        made = Supervised(
+            tmp_path,
+            str(count),
+            str(grace),
+            others,
+            *acts,
+            forked=request.param,
+            frozen_after=frozen_after,
+        )
         started.append(made)
         return started[-1]
 
@@ -224,7 +241,7 @@ def test_sigterm_drains_every_worker(supervise: Supervise) -> None:
 def test_sigterm_before_a_worker_has_begun_ends_it_well(supervise: Supervise) -> None:
     """A worker that was still starting has nothing to drain, and its end is no failure."""
     app = supervise("serve", count=2)
-    wait_until(lambda: children(app.process.pid), "a child process")
+    wait_until(app.workers, "a worker process")
     app.send(signal.SIGTERM)
     assert app.code() == 0
 
@@ -315,6 +332,30 @@ def test_a_worker_that_still_starts_has_longer(spoke: bool, killed: list[str]) -
     word.close()
     worker.close()
     assert done == killed
+
+
+@pytest.mark.parametrize("supervise", ["yes"], ids=["forked"], indirect=True)
+def test_workers_of_a_killed_fork_server_are_replaced_by_spawned_ones(supervise: Supervise) -> None:
+    """They drain, no message is at fault for their end, and the supervisor starts others by itself."""
+    app = supervise("serve", count=2)
+    first = {app.wait_for(f"started-{index}")[0] for index in range(2)}
+    os.kill(app.pids("forks")[0], signal.SIGKILL)
+    second = {app.wait_for(f"started-{index}", 2)[1] for index in range(2)}
+    assert set(app.pids("stopped")) == first
+    assert {*app.pids("death-0--9-True"), *app.pids("death-1--9-True")} == first
+    assert second <= set(children(app.process.pid))
+    app.send(signal.SIGTERM)
+    assert app.code() == 0
+
+
+def test_a_signal_to_the_whole_process_group_drains(supervise: Supervise) -> None:
+    """Service managers and terminals send it to all processes at once: each worker still finishes what it began."""
+    app = supervise("serve", count=2)
+    workers = {app.wait_for(f"started-{index}")[0] for index in range(2)}
+    os.killpg(app.process.pid, signal.SIGTERM)
+    assert app.code() == 0
+    assert set(app.pids("stopped")) == workers
+    assert not app.marks("death")
 
 
 def test_reload_drains_and_starts_again_at_once(supervise: Supervise) -> None:

@@ -1,5 +1,6 @@
 """`oncemq run`: worker processes that each load the app themselves, under one supervisor."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from oncemq.cli.main import show_error
 from oncemq.cli.preflight import failed_connections
 from oncemq.cli.worker import Mourner, Worker, tell_silence
 from oncemq.common.durations import parse_duration
+from oncemq.common.fork_server import ForkServer
 from oncemq.config import load
 from oncemq.config.build.plan import DEFAULT_GRACE, LoadedApp
 from oncemq.engine.supervisor import Death, Supervisor
@@ -22,6 +24,10 @@ from oncemq.observe.logs import configure
 from oncemq.observe.process_group import ProcessGroup
 
 _BETWEEN_TRIES = 1.0
+_PROGRAM = frozenset(
+    {"oncemq", "oncemq_adapters", "oncemq_strategies", "sqlalchemy", "psycopg", "pymysql", "redis", "pika"}
+)
+"""Packages whose modules a worker process need not import itself."""
 
 
 def _duration(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
@@ -78,7 +84,8 @@ def run(
     """Consume until stopped."""
     if deadline is not None and until_idle is None:
         raise click.UsageError("--deadline bounds --until-idle: write both")
-    loaded = load(files)
+    forks = _fork_server()
+    loaded = _loaded(files, forks)
     if not loaded.plan.consumers:
         raise ConfigError([f"{files[0]}: there are no consumers to run – declare one below consumers:"])
     loaded, failures = _connected(files, loaded, wait)
@@ -107,6 +114,7 @@ def run(
         UNREACHABLE,
         FINISHED,
         tell_silence,
+        forks=forks,
     )
     if reloading:
         _watch(files, supervisor)
@@ -115,6 +123,22 @@ def run(
     finally:
         if group is not None:
             group.close()
+
+
+def _fork_server() -> ForkServer | None:
+    """Start it before anything of the user's is imported: what that starts must not be forked."""
+    forks = ForkServer.started()
+    if forks is not None:
+        click.get_current_context().call_on_close(forks.close)
+    return forks
+
+
+def _loaded(files: Sequence[Path], forks: ForkServer | None) -> LoadedApp:
+    """Load the app; meanwhile-imported modules of this program and its clients are imported by the fork server, too."""
+    loaded = load(files)
+    if forks is not None:
+        forks.import_modules(name for name in sys.modules if name.partition(".")[0] in _PROGRAM)
+    return loaded
 
 
 def _counting(mourner: Mourner, group: ProcessGroup | None) -> Callable[[Death], None]:

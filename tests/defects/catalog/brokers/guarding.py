@@ -117,7 +117,7 @@ DEFECTS = (
         "useful-worker-waits",
         "A worker process that did useful work is started again at once.",
         [Edit("framework/oncemq/engine/supervisor.py", "if child.useful or now", "if now")],
-        [f"{SUPERVISOR}::test_a_worker_that_was_useful_is_started_at_once"],
+        [f"{SUPERVISOR}::test_a_worker_that_was_useful_is_started_at_once[forked]"],
     ),
     Defect(
         "stop-longer-than-grace",
@@ -132,6 +132,42 @@ DEFECTS = (
         ["tests/unit/engine/test_stop_times.py::test_all_of_a_stop_fits_into_the_grace"],
     ),
     Defect(
+        "lost-worker-at-fault",
+        "No message is charged for the end of a worker whose fork server was killed.",
+        [Edit("framework/oncemq/engine/supervisor.py", "child.killed or lost", "child.killed")],
+        [f"{SUPERVISOR}::test_workers_of_a_killed_fork_server_are_replaced_by_spawned_ones[forked]"],
+    ),
+    Defect(
+        "fork-server-obeys-signals",
+        "A signal to the whole process group does not end the fork server.",
+        [
+            Edit(
+                "framework/oncemq/common/fork_server.py",
+                "signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)",
+                "signal.pthread_sigmask(signal.SIG_BLOCK, [])",
+            )
+        ],
+        [f"{SUPERVISOR}::test_a_signal_to_the_whole_process_group_drains[forked]"],
+    ),
+    Defect(
+        "forks-beside-threads",
+        "Nothing is forked in a process that has threads.",
+        [
+            Edit(
+                "framework/oncemq/common/fork_server.py",
+                "os.fork() if _threads() == 1 else None",
+                "os.fork()",
+            )
+        ],
+        ["tests/unit/common/test_fork_server.py::test_nothing_is_forked_beside_a_thread"],
+    ),
+    Defect(
+        "worker-asked-twice-ends-at-once",
+        "A worker that gets SIGTERM from a service manager and from its supervisor drains.",
+        [Edit("framework/oncemq/app_process.py", "if seen > 1 and not supervised:", "if seen > 1:")],
+        ["tests/unit/cli/commands/test_run.py::test_a_worker_drains_however_often_it_is_asked"],
+    ),
+    Defect(
         "orphan-never-ends",
         "A worker that does not drain ends when its supervisor is gone.",
         [
@@ -139,13 +175,13 @@ DEFECTS = (
                 "framework/oncemq/engine/supervisor.py", "_leave_within(kill_after, _FAILED)", "time.sleep(0)"
             )
         ],
-        [f"{SUPERVISOR}::test_a_worker_that_outlasts_its_supervisor_ends_by_itself"],
+        [f"{SUPERVISOR}::test_a_worker_that_outlasts_its_supervisor_ends_by_itself[forked]"],
     ),
     Defect(
         "forked-process-holds-the-end",
         "A worker's end does not wait for a process that a handler forked.",
         [Edit("framework/oncemq/engine/supervisor.py", "_leave_within(_EXIT_WITHIN, code)", "time.sleep(0)")],
-        [f"{SUPERVISOR}::test_a_forked_process_does_not_hold_the_end"],
+        [f"{SUPERVISOR}::test_a_forked_process_does_not_hold_the_end[forked]"],
     ),
     Defect(
         "forked-process-ignores-signals",
@@ -157,7 +193,7 @@ DEFECTS = (
                 "time.sleep(0)",
             )
         ],
-        [f"{SUPERVISOR}::test_a_forked_process_does_not_hold_the_end"],
+        [f"{SUPERVISOR}::test_a_forked_process_does_not_hold_the_end[forked]"],
     ),
     Defect(
         "forked-process-keeps-the-lock",
@@ -175,7 +211,7 @@ DEFECTS = (
         "frozen-worker-unseen",
         "A worker that does not respond is replaced.",
         [Edit("framework/oncemq/engine/supervisor.py", "child.silence += passed", "child.silence = 0.0")],
-        [f"{SUPERVISOR}::test_a_stopped_worker_is_replaced"],
+        [f"{SUPERVISOR}::test_a_stopped_worker_is_replaced[forked]"],
     ),
     Defect(
         "slow-start-is-frozen",
@@ -287,7 +323,7 @@ DEFECTS = (
                 "pause = max(self._pauses.values(), default=_FIRST_PAUSE)",
             )
         ],
-        [f"{SUPERVISOR}::test_a_worker_that_dies_young_delays_no_other"],
+        [f"{SUPERVISOR}::test_a_worker_that_dies_young_delays_no_other[forked]"],
     ),
     Defect(
         "fatal-packing-unknown",

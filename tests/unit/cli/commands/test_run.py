@@ -175,6 +175,23 @@ def test_sigterm_drains_and_ends_with_0(shop: Shop) -> None:
     assert not shop.recorders()
 
 
+def test_a_worker_drains_however_often_it_is_asked(shop: Shop) -> None:
+    """A service manager signals all processes at once, and the supervisor asks its workers, too: that is no second signal."""
+    shop.publish({"order": "1", "does": "wait"})
+    program = shop.start("run")
+    wait_until(lambda: shop.ran("1"), "the handler")
+    [worker] = shop.ran("1")
+    os.kill(worker, signal.SIGTERM)
+    while b"draining" not in read_some(program):
+        pass
+    os.killpg(program.pid, signal.SIGTERM)
+    os.kill(worker, signal.SIGTERM)
+    shop.write("go-on", "")
+    said, _ = program.communicate(timeout=DEADLINE)
+    assert program.returncode == 0, said
+    assert shop.points() == ["1"]
+
+
 def test_a_killed_worker_loses_nothing_and_doubles_nothing(shop: Shop) -> None:
     """SIGKILL in the middle of a unit: its messages run again in a new process, each takes effect once."""
     shop.publish(*orders(20), {"order": "500", "does": "kill-once"}, *orders(40))
