@@ -11,6 +11,7 @@ from oncemq.common.clock import Clock
 from oncemq.common.error_text import describe
 from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
+from oncemq.config.build.around_handlers import with_spans
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer_rules import (
     check_chain,
@@ -25,7 +26,6 @@ from oncemq.config.build.payload_fields import check_fields
 from oncemq.config.build.reader import build_reader
 from oncemq.config.build.retry_rules import with_rules
 from oncemq.config.build.shared_parts import Reporter, written
-from oncemq.config.build.traces import with_spans
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue, reference
 from oncemq.contracts.adapter import Adapter, Subscription

@@ -8,6 +8,7 @@ from pathlib import Path
 from sqlalchemy import Engine, MetaData
 
 from oncemq.common.clock import Clock, SystemClock
+from oncemq.config.build.around_handlers import build_tracing
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer import BuildContext, build_consumer, facts_of
 from oncemq.config.build.databases import (
@@ -33,7 +34,6 @@ from oncemq.config.build.shared_parts import (
     build_registry,
 )
 from oncemq.config.build.topics import build_topics, check_topic_names
-from oncemq.config.build.traces import build_tracing
 from oncemq.config.model.app_model import AppModel, Topic
 from oncemq.config.model.consumer_settings import ConsumerSettings, settle
 from oncemq.config.source.problems import ConfigProblem, Problems

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from oncemq.common.clock import Clock
 from oncemq.common.durations import LONGEST_DELAY
+from oncemq.config.build.around_handlers import messaging_system
 from oncemq.config.build.reader import build_decoder
 from oncemq.config.build.shared_parts import Reporter, written
-from oncemq.config.build.traces import messaging_system
 from oncemq.config.model.app_model import AppModel, Consumer, Topic
 from oncemq.config.model.foreign_names import answer
 from oncemq.config.model.validate import field_names
