@@ -24,7 +24,9 @@ if TYPE_CHECKING:
         Unroutable,
     )
     from oncemq.handler.batch import Batch
+    from oncemq.handler.middlewares import AppliedMessage, HandlerCall
     from oncemq.message.envelope import Envelope
+    from oncemq.message.outgoing import Publishing
     from oncemq.operate.dead_letters import AppDeadLetter, DeadLetters
     from oncemq.retry.unique import UniqueViolation
 
@@ -34,6 +36,7 @@ __all__ = [
     "App",
     "AppDeadLetter",
     "AppPublisher",
+    "AppliedMessage",
     "AsyncAppPublisher",
     "BadItems",
     "Batch",
@@ -42,11 +45,13 @@ __all__ = [
     "Done",
     "Envelope",
     "FencingToken",
+    "HandlerCall",
     "NewMessage",
     "NotDone",
     "OnceMQError",
     "PartlyPublished",
     "Publisher",
+    "Publishing",
     "Reject",
     "Retry",
     "Session",
@@ -64,6 +69,7 @@ __all__ = [
 _HOMES = {
     "App": "oncemq.app",
     "AppDeadLetter": "oncemq.operate.dead_letters",
+    "AppliedMessage": "oncemq.handler.middlewares",
     "AppPublisher": "oncemq.engine.publishers.app_publisher",
     "AsyncAppPublisher": "oncemq.engine.publishers.async_app_publisher",
     "BadItems": "oncemq.errors",
@@ -73,11 +79,13 @@ _HOMES = {
     "Done": "oncemq.contracts.verification",
     "Envelope": "oncemq.message.envelope",
     "FencingToken": "oncemq.contracts.strategy",
+    "HandlerCall": "oncemq.handler.middlewares",
     "NewMessage": "oncemq.engine.publishers.app_publisher",
     "NotDone": "oncemq.contracts.verification",
     "OnceMQError": "oncemq.errors",
     "PartlyPublished": "oncemq.errors",
     "Publisher": "oncemq.contracts.publisher",
+    "Publishing": "oncemq.message.outgoing",
     "Reject": "oncemq.errors",
     "Retry": "oncemq.errors",
     "Session": "sqlalchemy.orm",

@@ -51,6 +51,7 @@ class App:
         redis: a URL, or a mapping with `url`, `username`, `password`, `timeout`, `connections`.
         defaults: what applies to every consumer that does not override it.
         catalog: the available adapters and strategies; the installed ones by default.
+        middlewares: around the handlers of all consumers, outermost first: classes, objects, or names as `module:Class`.
         settings: the other sections of a file: `http`, `logging`, `tracing`, `schemas`, `state`, `grace`.
     """
 
@@ -63,6 +64,7 @@ class App:
         redis: str | Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
         catalog: Catalog | None = None,
+        middlewares: Sequence[type[Any] | str | object] | None = None,
         **settings: Any,
     ) -> None:
         self._position = _caller()
@@ -80,6 +82,7 @@ class App:
             "database": _with_url(database) if database is not None else None,
             "redis": _with_url(redis) if redis is not None else None,
             "defaults": defaults,
+            "middlewares": middlewares,
             **settings,
         }
 

@@ -104,6 +104,7 @@ class ConsumerOptions(TypedDict, total=False):
     in_flight: int
     publishes: Sequence[str]
     formerly: str | Sequence[str]
+    middlewares: Sequence[type[Any] | str | object]
     key: str | Sequence[str]
     version: str
     identity: str | Sequence[str]

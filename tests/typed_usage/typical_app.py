@@ -1,6 +1,6 @@
 """Code as users write it, for type checkers: what is right passes, and each line marked `type: ignore` is an error."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -9,11 +9,15 @@ from sqlalchemy import Engine
 from oncemq import (
     App,
     AppDeadLetter,
+    AppliedMessage,
+    BadItems,
     Batch,
     Done,
     Envelope,
+    HandlerCall,
     NotDone,
     Publisher,
+    Publishing,
     Reject,
     Retry,
     Session,
@@ -34,12 +38,35 @@ class OrderPaid:
     amount: int
 
 
+class Measured:
+    """A middleware with all hooks."""
+
+    def around(self, call: Callable[[], object], message: HandlerCall) -> object:
+        """Run inside of the transaction."""
+        message.session.flush()
+        return call()
+
+    async def around_async(self, call: Callable[[], Awaitable[object]], message: HandlerCall) -> object:
+        """Do the same for coroutines."""
+        await message.async_session.flush()
+        return await call()
+
+    def after_commit(self, message: AppliedMessage) -> None:
+        """Tell what was applied."""
+        print(message.envelope.key, message.result)
+
+    def on_publish(self, message: Publishing) -> None:
+        """Add a header."""
+        message.headers["tenant"] = "a"
+
+
 app = App(
     "shop",
     brokers={"main": "amqp://localhost:5672/", "rides": {"url": "rocketmq://localhost:9876"}},
     database={"url": "postgresql+psycopg://localhost/shop", "pool_size": 5},
     defaults={"keep": timedelta(days=7)},
     http={"address": "127.0.0.1:9464"},
+    middlewares=[Measured],
 )
 app.topic(
     "order.paid",
@@ -74,12 +101,15 @@ def award_points(order: OrderPaid, session: Session, envelope: Envelope, publish
     publisher.publish("mine", {"id": order.order_id})
 
 
-@app.consumer(topic="order.paid", name="all-at-once", batch={"limit": 100})
+@app.consumer(
+    topic="order.paid", name="all-at-once", batch={"limit": 100}, middlewares=["audit:Row", Measured()]
+)
 def insert_many(orders: Batch[OrderPaid], session: Session) -> None:
     """Handle many messages."""
     for order in orders:
         award: str = order.user
         session.info["user"] = award
+    raise BadItems({0: Reject("no"), 1: ValueError("bad")})
 
 
 async def was_sent(envelope: Envelope) -> Done | NotDone | Unknown:

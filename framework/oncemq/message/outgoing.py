@@ -1,6 +1,7 @@
 """Prepares messages for a topic: encodes bodies, and refuses at once a message that no consumer could read."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -101,6 +102,31 @@ def _moment(topic: str, at: object) -> datetime:
     return at
 
 
+@dataclass(slots=True)
+class Publishing:
+    """A message that is about to be published, as a middleware's `on_publish` sees it; its `headers` may be changed.
+
+    Args:
+        topic: the topic's name in the app.
+        body: as it was given, not yet encoded.
+        key: as it was given; None where the topic reads it from the body.
+        version: as it was given.
+        headers: text to text; what is added here is sent.
+        message_id: of the message.
+    """
+
+    topic: str
+    body: Any
+    key: str | int | None
+    version: int | None
+    headers: dict[str, str]
+    message_id: str
+
+
+OnPublish = Callable[[Publishing], Any]
+"""Called before a message is encoded; may change its headers, or raise."""
+
+
 class OutgoingTopic:
     """A topic of the app, as publishers see it.
 
@@ -115,6 +141,7 @@ class OutgoingTopic:
         max_headers: the broker's limit in bytes for names and values of headers; None = no limit.
         trace: writes the current trace into the headers of a message with this id; None = not traced.
         delays: how messages are published for later.
+        hooks: called with each message, in order.
     """
 
     __slots__ = (
@@ -125,6 +152,7 @@ class OutgoingTopic:
         "_trace",
         "broker",
         "delays",
+        "hooks",
         "name",
         "options",
         "unroutable",
@@ -142,8 +170,10 @@ class OutgoingTopic:
         max_headers: int | None = None,
         trace: Callable[[dict[str, str], str], None] | None = None,
         delays: Delays = Delays(),
+        hooks: Sequence[OnPublish] = (),
     ) -> None:
         self.delays = delays
+        self.hooks = tuple(hooks)
         self.unroutable = unroutable
         self._trace = trace
         self._max_headers = max_headers
@@ -156,6 +186,12 @@ class OutgoingTopic:
 
     def __repr__(self) -> str:
         return f"<OutgoingTopic {self.name} on {self.broker}>"
+
+    def with_hooks(self, hooks: Sequence[OnPublish]) -> "OutgoingTopic":
+        """Return the same topic for publishers with these hooks instead."""
+        other = copy(self)
+        other.hooks = tuple(hooks)
+        return other
 
     def message(
         self,
@@ -172,9 +208,12 @@ class OutgoingTopic:
 
         Raises:
             Unpublishable: no consumer of the topic could read it; says why.
+            Exception: raised by a hook.
         """
         try:
             own_id = _checked_id(message_id)
+            if self.hooks:
+                headers = self._asked(Publishing(self.name, body, key, version, dict(headers or {}), own_id))
             due = self.delays.due(self.name, delay, at)
             made = self._message(body, key, version, self._headers(body, headers, version, own_id), own_id)
         except MessageRefused as error:
@@ -182,6 +221,11 @@ class OutgoingTopic:
         if due is None:
             return made
         return replace(made, due_at=due, timer=self.delays.by is DelayBy.BROKER)
+
+    def _asked(self, message: Publishing) -> Mapping[str, str]:
+        for hook in self.hooks:
+            hook(message)
+        return message.headers
 
     def cancellation(self, key: str | int | None, message_id: str | None) -> OutgoingMessage:
         """Return the key and the id of messages that shall not be sent.

@@ -57,11 +57,16 @@ class Bench:
 
     def __init__(self, brokers: dict[str, str], database: str, stack: ExitStack, *, real: bool) -> None:
         self.name = f"kit-{uuid4().hex[:8]}"
-        self.app = App(self.name, brokers=brokers, database=database, defaults={"retry": RETRY})
+        self._places: dict[str, Any] = {"brokers": brokers, "database": database}
+        self.renew()
         self.failures: list[Exception] = []
         self.effects: list[str] = []
         self._stack = stack
         self._real = real
+
+    def renew(self, **settings: Any) -> None:
+        """Replace the app by an empty one with further sections."""
+        self.app = App(self.name, **self._places, defaults={"retry": RETRY}, **settings)
 
     def topic(self, name: str = "orders", **options: Any) -> str:
         """Declare a topic, which no other test uses; key `body.key`, identity `body.id` unless told otherwise."""

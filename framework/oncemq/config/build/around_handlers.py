@@ -1,13 +1,19 @@
-"""Builds the tracing of an app; OpenTelemetry is imported only where the app asks for it."""
+"""Builds what is around handlers: middlewares, and tracing, for which OpenTelemetry is imported only where the app asks for it."""
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from pathlib import Path as Folder
+from typing import TYPE_CHECKING, Any, Final
 
 from oncemq.common.redaction import Redactor
+from oncemq.config.build.importing import import_object
 from oncemq.config.build.shared_parts import Reporter
 from oncemq.config.model.app_model import AppModel
 from oncemq.config.model.consumer_settings import ConsumerSettings
-from oncemq.errors import MissingExtra
+from oncemq.config.model.fields import WrongValue
+from oncemq.config.source.tree import Path
+from oncemq.errors import ConfigError, MissingExtra
 from oncemq.handler.binding import BoundHandler
+from oncemq.handler.middlewares import Middleware, doubts, middleware_of
 
 if TYPE_CHECKING:
     from oncemq.observe.tracing import Tracing
@@ -57,3 +63,43 @@ def with_spans(
         redact,
     )
     return tracing.traced(handler, traced)
+
+
+def build_middlewares(
+    declared: Sequence[Any], path: Path, folder: Folder, report: Reporter, around: Sequence[Middleware] = ()
+) -> tuple[Middleware, ...]:
+    """Return the middlewares around `around`, and those declared at `path`; what is unusable is reported.
+
+    Args:
+        declared: `module:Class`, a class, or an object.
+        path: of their list.
+        folder: the folder of the app's file.
+        report: receives problems.
+        around: those of the app, if `declared` are a consumer's.
+    """
+    made, objects = list(around), set[int]()
+    for index, wanted in enumerate(declared):
+        here = (*path, index)
+        name = _name_of(wanted)
+        try:
+            found = import_object(wanted, folder) if isinstance(wanted, str) else wanted
+            middleware = middleware_of(found, name)
+        except (WrongValue, ConfigError) as error:
+            report.error(here, error)
+            continue
+        own = not isinstance(wanted, str | type)
+        twice = id(wanted) in objects if own else any(other.name == name for other in made)
+        if twice:
+            report.at(here, f"middleware {name} is there twice", "leave one of them out")
+        for problem in doubts(found, name):
+            report.note(here, problem)
+        objects.add(id(wanted))
+        made.append(middleware)
+    return tuple(made)
+
+
+def _name_of(wanted: Any) -> str:
+    if isinstance(wanted, str):
+        return str(wanted)
+    kind = wanted if isinstance(wanted, type) else type(wanted)
+    return f"{kind.__module__}:{kind.__qualname__}"

@@ -11,7 +11,7 @@ from oncemq.common.clock import Clock
 from oncemq.common.error_text import describe
 from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
-from oncemq.config.build.around_handlers import with_spans
+from oncemq.config.build.around_handlers import build_middlewares, with_spans
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer_rules import (
     check_chain,
@@ -36,6 +36,7 @@ from oncemq.engine.base.expiry import Expiry
 from oncemq.engine.plan import ConsumerPlan, Part
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.handler.binding import BoundHandler, bind
+from oncemq.handler.middlewares import AfterCommit, Middleware, with_middlewares
 from oncemq.handler.signature import Getter
 from oncemq.ledger.database.async_engine import async_driver
 from oncemq.message.expressions import compile_expression
@@ -67,6 +68,7 @@ class BuildContext:
         history_keys: by broker name.
         tracing: makes spans; None without.
         schemes: of the brokers' URLs, by broker name.
+        middlewares: of the app; around those of a consumer.
     """
 
     app: str
@@ -84,6 +86,7 @@ class BuildContext:
     history_keys: Mapping[str, HistoryKeys] = field(default_factory=dict)
     tracing: "Tracing | None" = None
     schemes: Mapping[str, str] = field(default_factory=dict)
+    middlewares: tuple[Middleware, ...] = ()
 
 
 def build_consumer(
@@ -99,6 +102,11 @@ def build_consumer(
     before = len(around.report.problems.errors)
     settled = replace(settled, retry=with_rules(settled, around.folder, around.report))
     function = _handler(settled, around)
+    middlewares = build_middlewares(
+        settled.middlewares, settled.path("middlewares"), around.folder, around.report, around.middlewares
+    )
+    # From here on they are all of this consumer's, in the order of their calls.
+    around = replace(around, middlewares=middlewares)
     allowed = _publishable(settled, around, topics)
     publishers = Publishers(allowed)
     chain = _strategies(settled, around, publishers)
@@ -107,7 +115,7 @@ def build_consumer(
     if function is not None and chain is not None:
         handler = _bind(function, chain, settled, around, publishers)
     _check(settled, around, chain, handler)
-    last = _expiry(settled, around)
+    last = (*_expiry(settled, around), *_after_commit(settled, around))
     if handler is None or chain is None or reader is None or len(around.report.problems.errors) > before:
         return None
     parts = _more_parts(function, settled, around, publishers)
@@ -167,6 +175,13 @@ def _expiry(settled: ConsumerSettings, around: BuildContext) -> tuple[Strategy, 
         except ValueError as error:
             around.report.at(settled.path("expires"), f"the deadline is not usable: {error}")
     return (Expiry(settled.expires_after, deadline, bury=settled.bury_expired, clock=around.clock),)
+
+
+def _after_commit(settled: ConsumerSettings, around: BuildContext) -> tuple[Strategy, ...]:
+    """Return the step that tells middlewares of commits, if there are such."""
+    if all(middleware.after_commit is None for middleware in around.middlewares):
+        return ()
+    return (AfterCommit(settled.name, around.middlewares),)
 
 
 def _handler(settled: ConsumerSettings, around: BuildContext) -> Any:
@@ -263,6 +278,7 @@ def _bind(
         )
         if bound.is_async and settled.transactional and around.engine is not None:
             async_driver(around.engine)
+        bound = with_middlewares(bound, around.middlewares, settled.name)
     except OnceMQError as error:
         around.report.error(settled.path("handler"), error)
         return None
@@ -274,6 +290,8 @@ def _publishable(
     settled: ConsumerSettings, around: BuildContext, topics: Mapping[str, OutgoingTopic]
 ) -> Mapping[str, OutgoingTopic]:
     """Return the topics that the consumer declares it publishes to; all topics if it declares none."""
+    own = [each.on_publish for each in around.middlewares if each.on_publish is not None]
+    topics = {name: topic.with_hooks(own) for name, topic in topics.items()} if own else topics
     if settled.publishes is None:
         return topics
     for index, name in enumerate(settled.publishes):

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Engine, MetaData
 
 from oncemq.common.clock import Clock, SystemClock
-from oncemq.config.build.around_handlers import build_tracing
+from oncemq.config.build.around_handlers import build_middlewares, build_tracing
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer import BuildContext, build_consumer, facts_of
 from oncemq.config.build.databases import (
@@ -150,6 +150,7 @@ def _build(
     clock = LedgerClock(own_clock, engine)
     redis = build_redis(model.redis, report) if model.redis is not None else None
     tracing = build_tracing(model, report)
+    middlewares = build_middlewares(model.middlewares or (), ("middlewares",), folder, report)
     around = BuildContext(
         app=model.app,
         folder=folder,
@@ -166,8 +167,15 @@ def _build(
         row_values=model.logging is not None and model.logging.row_values,
         tracing=tracing,
         schemes={name: broker.url.scheme for name, broker in model.brokers.items()},
+        middlewares=middlewares,
     )
-    topics = build_topics(model, brokers, folder, report, around.adapters, clock, tracing)
+    hooks = [each.on_publish for each in middlewares if each.on_publish is not None]
+    topics = {
+        name: topic.with_hooks(hooks)
+        for name, topic in build_topics(
+            model, brokers, folder, report, around.adapters, clock, tracing
+        ).items()
+    }
     plans = [build_consumer(settled, around, topics) for settled in consumers]
     registry = build_registry(model, folder, report)
     warn_of_exposure(model, report)

@@ -14,6 +14,7 @@ from oncemq.config.model.fields import (
     Expressions,
     Factor,
     Folder,
+    Middlewares,
     Name,
     Names,
     NonNegative,
@@ -240,6 +241,12 @@ class Consumer(ConsumerOptions, Meaning):
         description="The topics to which the handler's Publisher may publish, checked at start. Default: all topics.",
         examples=[["order.shipped"]],
     )
+    middlewares: Middlewares | None = Field(
+        None,
+        description="Classes of yours around each call of the handler, after its commits and at its publishing, as `module:Class`, "
+        "outermost first; those of the app are around them.",
+        examples=[["audit:AuditRow"]],
+    )
 
 
 class Broker(OpenSection):
@@ -387,6 +394,12 @@ class AppModel(Section):
     )
     consumers: dict[str, Consumer] = Field(
         default_factory=dict, description="Handlers and their topics, by a name."
+    )
+    middlewares: Middlewares | None = Field(
+        None,
+        description="Classes of yours around each handler's calls, after their commits and at each publishing, as `module:Class`, "
+        "outermost first.",
+        examples=[["tenants:Tenant"]],
     )
     schemas: SchemasField | None = Field(
         None, description="Versions of payload schemas, or the folder of their files. Default: none."

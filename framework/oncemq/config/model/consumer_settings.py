@@ -73,6 +73,7 @@ class ConsumerSettings:
         hard_limit: after this time the process is ended; None = never.
         publishes: the topics that its handler may publish to; None = all.
         formerly: its former names, the first one first.
+        middlewares: as declared for this consumer, without those of the app.
         options: the topic's broker options.
         origins: the path in the file below which each field was found, by field name.
     """
@@ -106,6 +107,7 @@ class ConsumerSettings:
     hard_limit: timedelta | None
     publishes: tuple[str, ...] | None
     formerly: tuple[str, ...]
+    middlewares: tuple[Any, ...]
     options: dict[str, Any] = field(repr=False)
     origins: dict[str, Path] = field(repr=False)
 
@@ -251,6 +253,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         hard_limit=sources.first("limits", "hard"),
         publishes=consumer.publishes,
         formerly=formerly,
+        middlewares=consumer.middlewares or (),
         options=topic.options,
         origins=sources.origins,
     )

@@ -146,6 +146,12 @@ def reference(value: Any) -> Any:
     return found
 
 
+def _middleware(value: Any) -> Any:
+    """Return `value` if it names a class as `module:Class`, or is an object or a class itself."""
+    plain = value is None or isinstance(value, str | int | float | Mapping)
+    return reference(value) if plain else value
+
+
 def exception(value: Any) -> Any:
     """Return `value` if it names a class of exceptions, or is one: `ValueError`, `module:Class`, `module.Class`."""
     if isinstance(value, type) and issubclass(value, BaseException):
@@ -241,6 +247,12 @@ Expressions = Annotated[tuple[str, ...], PlainValidator(_expressions), WithJsonS
 Names = Annotated[tuple[str, ...], PlainValidator(_names), WithJsonSchema(_EXPRESSION_SCHEMA)]
 Reference = Annotated[
     Any, PlainValidator(reference), WithJsonSchema({"type": "string", "examples": ["handlers:award_points"]})
+]
+Middlewares = tuple[
+    Annotated[
+        Any, PlainValidator(_middleware), WithJsonSchema({"type": "string", "examples": ["tenants:Tenant"]})
+    ],
+    ...,
 ]
 Address = Annotated[
     ListenAddress,

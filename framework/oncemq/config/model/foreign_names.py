@@ -33,7 +33,8 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
     ("function func callback task actor target subscriber listener", "write handler: module:name"),
     ("topic_name channel subject stream topics", "write topic: and the name of a topic below topics:"),
     ("consumer_group group_id group_name subscription durable_name", "write group:"),
-    ("strategy middleware middlewares", "write strategies: [unique_key]"),
+    ("strategy", "write strategies: [unique_key]"),
+    ("middleware interceptors hooks filters plugins", "write middlewares: [module:Class]"),
     ("queue queue_name queues", _QUEUE),
     (
         "exchange exchanges routing_key binding",

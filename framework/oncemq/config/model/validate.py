@@ -12,6 +12,8 @@ from oncemq.config.model.foreign_names import answer
 from oncemq.config.source.problems import Position, Problems
 from oncemq.config.source.tree import Fields, Path, Scalar, find, key_position, plain
 
+_NO_LIST = {"tuple_type": "should be a list of names", "list_type": "should be a list"}
+
 
 def validate(tree: Fields, problems: Problems) -> AppModel | None:
     """Return the model, or None if there are errors; `problems` has them."""
@@ -111,6 +113,8 @@ def _wrong_value(path: Path, detail: Mapping[str, Any], tree: Fields, problems: 
         text, advice = str(error), error.advice
     elif detail["type"] == "too_short":
         text, advice = "is empty", 'write brokers: {local: {url: "embedded://"}}'
+    elif detail["type"] in _NO_LIST:
+        text, advice = _NO_LIST[detail["type"]], f"put it into brackets: {path[-1]}: […]"
     else:
         known = ", ".join(field_names(model_at(path)))
         text, advice = (

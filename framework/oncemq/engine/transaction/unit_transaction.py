@@ -261,7 +261,7 @@ class UnitTransaction:
             if self._relay is not None and run.published:
                 self._quietly(self._relay.committed, run, "sending what handlers published")
             for committed in self._chain.committeds:
-                self._quietly(committed, run, "a strategy's committed hook")
+                self._quietly(committed, run, "work after a commit")
 
     def _quietly(self, hook: Callable[[Run], None], run: Run, doing: str) -> None:
         try:

@@ -100,7 +100,7 @@ class Finisher:
             try:
                 committed(run)
             except Exception as error:
-                self._failed("a strategy's committed hook", error)
+                self._failed("work after a commit", error)
 
     def _postpone(self, run: Run, item: Item, later: Sequence[Outgoing]) -> None:
         if item.verdict is PROCEED and self._outbox is not None:

@@ -49,7 +49,8 @@ def as_sent(topics: Mapping[str, OutgoingTopic], topic: str, new: NewMessage) ->
     if declared is None:
         raise Unpublishable(unknown_topic(topic, topics))
     try:
-        made = declared.message(
+        # The app's own middlewares are not those of other services.
+        made = declared.with_hooks(()).message(
             new.body,
             key=new.key,
             version=new.version,

@@ -5,6 +5,9 @@ from defects.defect import Defect, Edit
 WHOSE = "tests/unit/engine/workers/test_error_attribution.py"
 SETTLE = "tests/unit/engine/settlement/test_settler.py"
 
+MIDDLEWARES = "framework/oncemq/handler/middlewares.py"
+AROUND = "tests/suites/kit/test_middlewares.py::test_one_that_breaks_the_call_fails_by_its_name"
+
 DEFECTS = (
     Defect(
         "retry-takes-anything",
@@ -204,5 +207,59 @@ DEFECTS = (
             )
         ],
         [f"{WHOSE}::test_a_file_of_the_handlers_own_that_is_locked_is_its_own[sqlite]"],
+    ),
+    Defect(
+        "middleware-may-swallow",
+        "A middleware that swallows its handler's error fails by its name.",
+        [Edit(MIDDLEWARES, "            self.state = _RAISED\n", "            self.state = _RETURNED\n")],
+        [f"{AROUND}[memory-swallows-sync]"],
+    ),
+    Defect(
+        "middleware-may-call-twice",
+        "A middleware that calls its handler twice fails by its name.",
+        [
+            Edit(
+                MIDDLEWARES,
+                "        self.state = _TWICE\n        raise self.fault()",
+                "        self.state = _NEW",
+            )
+        ],
+        [f"{AROUND}[memory-twice-sync]"],
+    ),
+    Defect(
+        "middleware-may-skip",
+        "A middleware that does not call its handler fails by its name.",
+        [
+            Edit(
+                MIDDLEWARES,
+                "            step.error = None  # else its traceback would keep it alive\n            raise\n        if step.state is not _RETURNED:",
+                "            step.error = None\n            raise\n        if step.state is _RAISED:",
+            )
+        ],
+        [f"{AROUND}[memory-no-call-sync]"],
+    ),
+    Defect(
+        "duplicates-are-told",
+        "A middleware is told after a commit of what was applied, and of nothing else.",
+        [Edit(MIDDLEWARES, "            if item.verdict is not PROCEED:\n", "            if False:\n")],
+        ["tests/suites/kit/test_middlewares.py::test_committed_messages_are_told[memory]"],
+    ),
+    Defect(
+        "told-before-the-commit",
+        "A middleware is told of a message after the commit.",
+        [Edit(MIDDLEWARES, "    def committed(self, run", "    def confirm(self, run")],
+        ["tests/suites/kit/test_middlewares.py::test_what_is_told_is_committed[memory]"],
+    ),
+    Defect(
+        "call-outlives-its-handler",
+        "A middleware that keeps a call cannot use its session afterwards.",
+        [
+            Edit(
+                MIDDLEWARES,
+                "            return inner(run, item, message)\n        finally:\n            message._run = None\n",
+                "            return inner(run, item, message)\n        finally:\n            pass\n",
+            )
+        ],
+        ["tests/suites/kit/test_middlewares.py::test_a_call_that_is_over_lends_no_session[memory]"],
     ),
 )

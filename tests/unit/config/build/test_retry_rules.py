@@ -60,6 +60,7 @@ def test_a_nearer_rule_for_a_class_wins(tmp_path: Path) -> None:
         ('never: ["no_such_module_here:Error"]', "there is no module 'no_such_module_here'"),
         ('never: ["os:path"]', "is not a class of exceptions"),
         ("never: [3]", "should be text"),
+        ("never: ValueError", "should be a list of names – put it into brackets: never: […]"),
         ("atempts: 3", "did you mean 'attempts'?"),
         ("OSError: {atempts: 3}", "did you mean 'attempts'?"),
         ("OSError: 3", "should be a mapping"),
