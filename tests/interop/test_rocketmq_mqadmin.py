@@ -17,6 +17,7 @@ from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetterRequest, Subs
 from oncemq.ledger.records.forgetting import Choice
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
+from oncemq.operate.auditing import Operator
 from oncemq.operate.forgetting import Forgetting
 from oncemq.testing.recording_sink import RecordingSink
 from support.brokers.java_peer import mqadmin
@@ -177,7 +178,7 @@ def test_a_reset_runs_what_was_forgotten(rocketmq_url: str, tmp_path: Path) -> N
         plan = app.plan()
         asked = Forgetting(plan, plan.consumers[0], Choice(("a",)))
         assert [known.identity for known in asked.look()] == ["a"]
-        assert asked.remove("test") == 1
+        assert asked.remove(Operator(why="test")) == 1
         mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
         eventually(lambda: len(ran) == 3)
         app.publish(topic, {"id": "c"})

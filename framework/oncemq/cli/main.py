@@ -46,6 +46,7 @@ COMMANDS = {
     "inspect": Command(
         "oncemq.cli.commands.inspect:inspect", "Show everything known about one business key."
     ),
+    "audit": Command("oncemq.cli.commands.records.audit:audit", "List changes that operators made."),
     "forget": Command(
         "oncemq.cli.commands.records.forget:forget", "Let messages that have taken effect run again."
     ),

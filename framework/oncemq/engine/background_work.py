@@ -41,7 +41,7 @@ def tasks_of(plan: AppPlan, relay: Relay, crews: Collection[ConsumerRuntime], sh
     # Even without publishers now, a former version of the app may have left messages.
     tasks.append(relay.task(every=_RELAY_EVERY if plan.publishes else _LOOK_EVERY))
     tasks.append(relay.due_task(every=LOOK_FOR_DUE if plan.publishes else _LOOK_FOR_DUE_OF_OTHERS))
-    return [*purge_tasks(plan.keep, plan.clock), *tasks, *_of(crews, shard)]
+    return [*purge_tasks(plan.name, plan.keep, plan.clock), *tasks, *_of(crews, shard)]
 
 
 def _of(crews: Collection[ConsumerRuntime], shard: int) -> list[UpkeepTask]:

@@ -58,17 +58,19 @@ class Migration:
     Args:
         version: the ledger's version after it.
         what: a short description of the change.
-        statements: the SQL for a dialect; each must tolerate running again after a failure half-way.
+        statements: the SQL that a database still needs; asked again after a failure half-way.
     """
 
     version: int
     what: str
-    statements: Callable[[Dialect], Sequence[str]]
+    statements: Callable[[Connection], Sequence[str]]
 
 
 FIRST_VERSION = 1
 
-MIGRATIONS: tuple[Migration, ...] = ()
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(2, "oncemq_audit has what came of a change", audit.outcome_columns),
+)
 """Sorted by version, without gaps, beginning with `FIRST_VERSION + 1`."""
 
 
@@ -147,7 +149,7 @@ def upgrade(
             current = _version(connection)
             if current is None or migration.version <= current:
                 continue
-            for statement in migration.statements(connection.dialect):
+            for statement in migration.statements(connection):
                 connection.exec_driver_sql(statement)
             _note(connection, migration.version, migration.what)
         done.append(f"version {migration.version}: {migration.what}")
@@ -174,7 +176,7 @@ def upgrade_within(connection: Connection) -> list[str]:
     for migration in MIGRATIONS:
         if current is None or migration.version <= current:
             continue
-        for statement in migration.statements(connection.dialect):
+        for statement in migration.statements(connection):
             connection.exec_driver_sql(statement)
         _note(connection, migration.version, migration.what)
         done.append(f"version {migration.version}: {migration.what}")

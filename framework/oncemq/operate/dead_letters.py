@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
+from enum import StrEnum
 from itertools import islice
 from typing import Any
 
@@ -12,6 +12,7 @@ from oncemq.contracts.adapter import DeadLetter
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import MessageRefused
 from oncemq.message import headers as names
+from oncemq.operate.auditing import Operator, Trail, selection, tally
 from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
 from oncemq.operate.letters import EVERYTHING, Letters, Tell, letters_of
 
@@ -119,10 +120,31 @@ def found_letters(
                         yield consumer, letter
 
 
-def in_batches(act: Callable[[Sequence[str]], int], ids: Sequence[str]) -> Iterator[int]:
-    """Replay or purge in batches that an adapter may hold in memory; yields the count of each batch."""
-    for start in range(0, len(ids), BATCH):
-        yield act(ids[start : start + BATCH])
+class Act(StrEnum):
+    """What is done with dead letters."""
+
+    REPLAY = "replay"
+    PURGE = "purge"
+
+
+def decided(found: Letters, act: Act, chosen: Filter, limit: int, trail: Trail) -> Iterator[int]:
+    """Replay or purge in batches that an adapter may hold in memory; yields the count of each batch.
+
+    Before each batch the audit trail has what is requested, and what came of it afterwards: a process that is killed
+    between them leaves `requested`.
+
+    Raises:
+        BrokerError: a broker refuses a dead letter now; it stays, as do those after it.
+    """
+    with browsing(found, chosen, limit) as letters:
+        those = [(letter.id, key_of(found.consumer, letter)) for letter in letters]
+    target = selection(id=chosen.ids, key=chosen.key, reason=chosen.reason)
+    work = found.replay if act is Act.REPLAY else found.purge
+    for start in range(0, len(those), BATCH):
+        some = those[start : start + BATCH]
+        with trail.step(found.consumer.scope, tally(key for _, key in some), target) as step:
+            step.count = count = work([number for number, _ in some])
+        yield count
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +238,27 @@ class DeadLetters:
         key: str | None = None,
         reason: str | None = None,
         everything: bool = False,
+        by: str | None = None,
+        why: str = "",
     ) -> int:
         """Send dead letters to their consumer again, with fresh attempts; returns how many.
+
+        Args:
+            consumer: its name; None = all consumers.
+            ids: only these.
+            key: only those of this business key.
+            reason: only those with this reason.
+            everything: all of them, without a selection.
+            by: who does it, for the audit trail; None = the login name and host of this process.
+            why: the reason, for the audit trail.
 
         Raises:
             ValueError: neither a selection nor `everything` is given.
             BrokerError: a broker refuses one now; it stays, as do those after it.
         """
-        return self._act(Letters.replay, consumer, _chosen(ids, key, reason, everything=everything))
+        return self._act(
+            Act.REPLAY, consumer, _chosen(ids, key, reason, everything=everything), _operator(by, why)
+        )
 
     def purge(
         self,
@@ -233,25 +268,37 @@ class DeadLetters:
         key: str | None = None,
         reason: str | None = None,
         everything: bool = False,
+        by: str | None = None,
+        why: str = "",
     ) -> int:
         """Delete dead letters permanently; returns how many.
+
+        Args:
+            consumer: its name; None = all consumers.
+            ids: only these.
+            key: only those of this business key.
+            reason: only those with this reason.
+            everything: all of them, without a selection.
+            by: who does it, for the audit trail; None = the login name and host of this process.
+            why: the reason, for the audit trail.
 
         Raises:
             ValueError: neither a selection nor `everything` is given.
             BrokerError: a broker cannot be reached.
         """
-        return self._act(Letters.purge, consumer, _chosen(ids, key, reason, everything=everything))
+        return self._act(
+            Act.PURGE, consumer, _chosen(ids, key, reason, everything=everything), _operator(by, why)
+        )
 
-    def _act(self, act: Callable[[Letters, Sequence[str]], int], consumer: str | None, chosen: Filter) -> int:
+    def _act(self, act: Act, consumer: str | None, chosen: Filter, operator: Operator) -> int:
         count = 0
         with _lent(self._plan()) as plan:
+            trail = Trail(plan, operator, f"dead-letters {act}")
             for broker, mine in by_broker(chosen_consumers(plan, consumer)).items():
                 with prepared(plan, broker, mine) as adapter:
                     for owner in mine:
                         found = letters_of(plan, adapter, owner)
-                        with browsing(found, chosen, EVERYTHING) as letters:
-                            ids = [letter.id for letter in letters]
-                        count += sum(in_batches(partial(act, found), ids))
+                        count += sum(decided(found, act, chosen, EVERYTHING, trail))
         return count
 
 
@@ -260,6 +307,10 @@ def _chosen(ids: Collection[str], key: str | None, reason: str | None, *, everyt
     if everything == chosen.restricts:
         raise ValueError("say which: ids=, key= or reason=; or everything=True, without these")
     return chosen
+
+
+def _operator(by: str | None, why: str) -> Operator:
+    return Operator(by, why) if by else Operator(why=why)
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import ConfigError, LedgerError
 from oncemq.ledger import consumer_summary
 from oncemq.ledger.records import forgetting, history
-from oncemq.ledger.records.audit import caller
 from oncemq.ledger.records.forgetting import BATCH, Choice, Record
 from oncemq.ledger.records.history import HistoryRow
+from oncemq.operate.auditing import Operator, Trail, selection, tally
 
 FORGOTTEN = "forgotten"
 """The outcome in the history."""
@@ -95,11 +95,11 @@ class Forgetting:
         with self._plan.engine.connect() as connection:
             return self._running(connection)
 
-    def remove(self, reason: str) -> int:
+    def remove(self, operator: Operator) -> int:
         """Remove the records, in steps that are whole each; returns how many.
 
         Args:
-            reason: why, for the history.
+            operator: who and why, for the history and the audit trail.
 
         Raises:
             LedgerError: a message is running; what was removed before stays removed.
@@ -107,13 +107,13 @@ class Forgetting:
         busy = next((known for known in self._elsewhere() if known.busy), None)
         if busy is not None:
             raise LedgerError(f"message {busy.identity} of {busy.consumer}: {busy.busy}")
-        removed = 0
+        removed, trail = 0, Trail(self._plan, operator, "forget")
         for engine in self._plan.engines:
-            while count := self._step(engine, reason):
+            while count := self._step(engine, operator, trail):
                 removed += count
-        return removed + self._remove_elsewhere(reason)
+        return removed + self._remove_elsewhere(operator, trail)
 
-    def _step(self, engine: Engine, reason: str) -> int:
+    def _step(self, engine: Engine, operator: Operator, trail: Trail) -> int:
         consumer, scope = self._consumer, self._consumer.scope
         with engine.begin() as connection:
             records = forgetting.find(connection, scope, self._choice)
@@ -131,7 +131,8 @@ class Forgetting:
             for strategy in self._strategies:
                 strategy.forget(identities)
             forgetting.remove(connection, scope, records)
-            history.add(connection, [self._audit(record, reason) for record in records])
+            history.add(connection, [self._audit(record, operator) for record in records])
+            trail.note(connection, scope, tally(record.key for record in records), self._target)
             # Last in the transaction: a process that starts after this waits for its commit.
             if running := self._running(connection if engine is self._plan.engine else None):
                 raise LedgerError(running)
@@ -165,7 +166,7 @@ class Forgetting:
                     self._consumer.name, strategy.name, kept.identity, kept.key, kept.value, None, kept.busy
                 )
 
-    def _remove_elsewhere(self, reason: str) -> int:
+    def _remove_elsewhere(self, operator: Operator, trail: Trail) -> int:
         kept = list(self._elsewhere())
         for strategy in self._strategies:
             mine = sorted({known.identity for known in kept if known.where == strategy.name})
@@ -173,11 +174,13 @@ class Forgetting:
                 strategy.forget(mine)
         if kept and self._plan.engine is not None:
             rows = [
-                self._audit(Record(known.where, known.identity, known.key, known.value, None), reason)
+                self._audit(Record(known.where, known.identity, known.key, known.value, None), operator)
                 for known in kept
             ]
             with self._plan.engine.begin() as connection:
                 history.add(connection, rows)
+                keys = tally(known.key for known in kept)
+                trail.note(connection, self._consumer.scope, keys, self._target)
         return len(kept)
 
     def _known(self, record: Record, busy: str) -> Known:
@@ -185,17 +188,24 @@ class Forgetting:
             self._consumer.name, record.table, record.identity, record.key, record.value, record.at, busy
         )
 
-    def _audit(self, record: Record, reason: str) -> HistoryRow:
+    @property
+    def _target(self) -> str:
+        chosen = self._choice
+        return selection(
+            "", key=chosen.keys, since=chosen.since, until=None if chosen.places else chosen.until
+        )
+
+    def _audit(self, record: Record, operator: Operator) -> HistoryRow:
         written = f", written {record.at.isoformat(timespec='seconds')}" if record.at is not None else ""
         value = f" {record.value}" if record.value else ""
-        why = f": {reason}" if reason else ""
+        why = f": {operator.why}" if operator.why else ""
         return HistoryRow(
             consumer=self._consumer.scope,
             topic=self._consumer.subscription.topic,
             key=record.key,
             identity=record.identity,
             outcome=FORGOTTEN,
-            reason=f"{record.table}{value}{written}, removed by {caller()}{why}",
+            reason=f"{record.table}{value}{written}, removed by {operator.who}{why}",
             attempt=0,
             at=self._plan.clock.now(),
         )

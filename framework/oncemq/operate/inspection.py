@@ -65,6 +65,11 @@ def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> Rows:
         prefix = f"{plan.name}."
         shown["delayed"] += [{**row, "consumer": str(row["consumer"]).removeprefix(prefix)} for row in rows]
         shown["delayed"].sort(key=itemgetter("due_at"))
+        # Changes of the whole app, such as messages that a script published and an operator dropped.
+        shown["changes"] += [
+            {**row, "consumer": ""} for row in found["changes"] if row["consumer"] not in mine
+        ]
+        shown["changes"].sort(key=itemgetter("at"))
     return shown
 
 

@@ -9,32 +9,33 @@ from oncemq.errors import ConfigError
 from oncemq.ledger.coordination import pauses
 from oncemq.ledger.coordination.pauses import OPERATOR, Pause
 from oncemq.ledger.database.connect import READ_ONLY
-from oncemq.ledger.records import audit
-from oncemq.ledger.records.audit import Change
+from oncemq.operate.auditing import Operator, Trail
 
 
-def pause(plan: AppPlan, consumers: Sequence[ConsumerPlan], who: str, why: str) -> None:
+def pause(plan: AppPlan, consumers: Sequence[ConsumerPlan], operator: Operator) -> None:
     """Pause consumers until they are resumed; their processes notice it within two seconds.
 
     Raises:
         ConfigError: the app has no database.
     """
-    engine, now = _ledger(plan), plan.clock.now()
+    engine, now, trail = _ledger(plan), plan.clock.now(), Trail(plan, operator, "pause")
     with engine.begin() as connection:
         for consumer in consumers:
-            pauses.begin(connection, Pause(consumer.scope, OPERATOR, who, why, now))
-        audit.add(connection, [_change(plan, each, "pause", who, why) for each in consumers])
+            pauses.begin(connection, Pause(consumer.scope, OPERATOR, operator.who, operator.why, now))
+            trail.note(connection, consumer.scope, {}, "")
 
 
-def resume(plan: AppPlan, consumers: Sequence[ConsumerPlan], who: str, why: str) -> list[str]:
+def resume(plan: AppPlan, consumers: Sequence[ConsumerPlan], operator: Operator) -> list[str]:
     """End an operator's pause of consumers; returns the names of those that had one. A breaker's pause is not ended.
 
     Raises:
         ConfigError: the app has no database.
     """
-    with _ledger(plan).begin() as connection:
+    engine, trail = _ledger(plan), Trail(plan, operator, "resume")
+    with engine.begin() as connection:
         ended = [each for each in consumers if pauses.end(connection, each.scope, OPERATOR)]
-        audit.add(connection, [_change(plan, each, "resume", who, why) for each in ended])
+        for each in ended:
+            trail.note(connection, each.scope, {}, "")
     return [consumer.name for consumer in ended]
 
 
@@ -51,7 +52,3 @@ def _ledger(plan: AppPlan) -> Engine:
     if plan.engine is None:
         raise ConfigError(["the app has no database, through which all of its processes could be paused"])
     return plan.engine
-
-
-def _change(plan: AppPlan, consumer: ConsumerPlan, action: str, who: str, why: str) -> Change:
-    return Change(plan.name, consumer.scope, action, who, plan.clock.now(), why)

@@ -26,10 +26,11 @@ KEEP_MUTEXES = timedelta(hours=1)
 """How long a mutex row stays after its last use; no transaction lasts so long."""
 
 
-def purge_tasks(keep: Mapping[str, timedelta], clock: Clock) -> list[UpkeepTask]:
-    """Return one task per ledger scope, and one for all mutexes.
+def purge_tasks(app: str, keep: Mapping[str, timedelta], clock: Clock) -> list[UpkeepTask]:
+    """Return one task per ledger scope, one for operators' changes that concern no consumer, and one for all mutexes.
 
     Args:
+        app: the app's name.
         keep: how long records are kept, by ledger scope.
         clock: the time source.
     """
@@ -37,6 +38,8 @@ def purge_tasks(keep: Mapping[str, timedelta], clock: Clock) -> list[UpkeepTask]
         purge_task(f"purge {scope}", Purger((PROCESSED, CLAIMS, HISTORY, AUDIT, SUSPECTS), scope, age, clock))
         for scope, age in sorted(keep.items())
     ]
+    if keep:
+        tasks.append(purge_task(f"purge {app}", Purger((AUDIT,), app, max(keep.values()), clock)))
     return [*tasks, purge_task("purge mutexes", Purger((LOCKED_ROWS,), None, KEEP_MUTEXES, clock))]
 
 

@@ -7,9 +7,13 @@ from pathlib import Path
 import click
 
 from oncemq.cli.files import app_option
-from oncemq.cli.output import Output, json_option
+from oncemq.cli.open_app import opened
+from oncemq.cli.operator_options import signed
+from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
+from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError
+from oncemq.operate.auditing import Operator, Trail
 from oncemq.redis import RedisClient
 from oncemq_strategies.redisson.lock_survey import all_held, force_release, held_by
 
@@ -36,7 +40,7 @@ def list_locks(pattern: str, files: Sequence[Path], *, as_json: bool) -> None:
 
     Every key of the Redis is looked at, in small steps. Fair locks say how many wait for them.
     """
-    client = _client(files)
+    client = _client(load(files).plan)
     try:
         rows = [asdict(held) for held in all_held(client, pattern)]
     finally:
@@ -48,13 +52,15 @@ def list_locks(pattern: str, files: Sequence[Path], *, as_json: bool) -> None:
 @click.command("release", short_help="Take a lock away from its holder.")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@signed
 @app_option
-def release(name: str, files: Sequence[Path], *, yes: bool) -> None:
+def release(name: str, files: Sequence[Path], *, operator: Operator, yes: bool) -> None:
     """Take the lock NAME away from its holder, and wake the clients that wait for it.
 
     Only for a holder that is certainly dead or stuck: a lock frees itself soon after its holder has died.
     """
-    client, output = _client(files), Output()
+    plan, output = load(files).plan, Output()
+    client = _client(plan)
     try:
         held = held_by(client, name)
         if held is None:
@@ -64,13 +70,18 @@ def release(name: str, files: Sequence[Path], *, yes: bool) -> None:
         output.line(f"warning: {WARNING}")
         if not yes:
             click.confirm("Release it?", abort=True)
-        output.line("released" if force_release(client, name) else "it was released meanwhile")
+        if plan.engine is not None:
+            opened(plan)
+        trail = Trail(plan, operator, "locks release", warn)
+        with trail.step(plan.name, {"": 1}, f"{name}, of {held.owner}") as step:
+            step.count = int(force_release(client, name))
+        output.line("released" if step.count else "it was released meanwhile")
     finally:
         client.close()
 
 
-def _client(files: Sequence[Path]) -> RedisClient:
-    client = load(files).plan.redis
+def _client(plan: AppPlan) -> RedisClient:
+    client = plan.redis
     if client is None:
         raise ConfigError(['this app has no Redis: write redis: {url: "redis://localhost:6379/0"}'])
     return client

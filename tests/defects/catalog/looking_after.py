@@ -12,7 +12,49 @@ DOCUMENT = "tests/unit/asyncapi/test_document.py"
 FOLLOWING = "framework/oncemq/engine/ordered_pauses.py"
 PAUSES = "tests/unit/engine/test_ordered_pauses.py"
 
+AUDITING = "framework/oncemq/operate/auditing.py"
+AUDIT = "tests/unit/cli/test_audit.py"
+
 DEFECTS = (
+    Defect(
+        "replay-noted-afterwards-only",
+        "The audit trail has a replay before the broker is asked.",
+        [
+            Edit(
+                AUDITING,
+                "            numbers = audit.request(connection, [self._change(scope, key, target) for key in keys])",
+                "            numbers = list(range(len(keys)))",
+            )
+        ],
+        [f"{AUDIT}::test_a_request_is_stored_before_the_broker_is_asked"],
+    ),
+    Defect(
+        "failed-replay-counts-as-done",
+        "A replay that raised is not `done` in the audit trail.",
+        [Edit(AUDITING, "        state = FAILED\n", "        state = DONE\n")],
+        [f"{AUDIT}::test_a_replay_that_raises_is_no_done_one"],
+    ),
+    Defect(
+        "audit-by-the-machines-clock",
+        "The time of an operator's change is the database's.",
+        [
+            Edit(
+                "framework/oncemq/ledger/records/audit.py",
+                "        now = server_moment(connection.dialect)\n",
+                "        now = changes[0].at\n",
+            )
+        ],
+        [f"{AUDIT}::test_the_time_of_a_change_is_the_databases"],
+    ),
+    Defect(
+        "changes-before-the-trail-is-there",
+        "Without a table for its trace nothing is replayed.",
+        [
+            Edit(AUDITING, "            databases.prove(plan)\n", "            pass\n"),
+            Edit("framework/oncemq/cli/commands/dead_letters.py", "        opened(plan)\n", "        pass\n"),
+        ],
+        [f"{AUDIT}::test_a_ledger_without_the_table_is_told_to_be_upgraded_before_anything_is_changed"],
+    ),
     Defect(
         "schema-registered-twice",
         "A version of a schema that is registered in two places is refused.",

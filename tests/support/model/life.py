@@ -212,7 +212,7 @@ class Model(Judge):
 
     def _purge(self) -> None:
         self.faults.reset()
-        for task in purge_tasks({SCOPE: KEEP}, self.clock):
+        for task in purge_tasks(SCOPE.partition(".")[0], {SCOPE: KEEP}, self.clock):
             while task.run(self.engine):
                 pass
 

@@ -9,7 +9,11 @@ from sqlalchemy import Column, Engine, Integer, MetaData, Table, delete, inspect
 from oncemq.errors import LedgerError
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.records import audit
+from oncemq.ledger.records.audit import Change
 from oncemq.ledger.schema import FIRST_VERSION, MIGRATIONS, Migration
+
+NEWEST = MIGRATIONS[-1].version
 
 
 def test_creating_twice_changes_nothing(engine: Engine) -> None:
@@ -45,13 +49,42 @@ def test_dropping_removes_every_table(engine: Engine) -> None:
 def test_upgrading_follows_the_history(engine: Engine) -> None:
     """Every step after the current version runs once, in order, and is written down."""
     steps = [
-        Migration(FIRST_VERSION + 1, "notes", lambda _: ["ALTER TABLE oncemq_lanes ADD COLUMN note INTEGER"]),
-        Migration(FIRST_VERSION + 2, "marks", lambda _: ["ALTER TABLE oncemq_lanes ADD COLUMN mark INTEGER"]),
+        Migration(NEWEST + 1, "notes", lambda _: ["ALTER TABLE oncemq_lanes ADD COLUMN note INTEGER"]),
+        Migration(NEWEST + 2, "marks", lambda _: ["ALTER TABLE oncemq_lanes ADD COLUMN mark INTEGER"]),
     ]
-    assert schema.upgrade(engine, migrations=steps) == ["version 2: notes", "version 3: marks"]
+    assert schema.upgrade(engine, migrations=steps) == [
+        f"version {NEWEST + 1}: notes",
+        f"version {NEWEST + 2}: marks",
+    ]
     assert schema.upgrade(engine, migrations=steps) == []
     columns = {column["name"] for column in inspect(engine).get_columns("oncemq_lanes")}
     assert columns == {"consumer", "note", "mark"}
+
+
+def test_an_audit_table_of_the_first_version_gets_its_columns_and_keeps_its_rows(engine: Engine) -> None:
+    """An older ledger is refused with the command; that command adds the columns, and old changes count as done."""
+    change = Change("shop", "shop.pay", "pause", "alice")
+    with engine.begin() as connection:
+        audit.add(connection, [change])
+        connection.execute(text("ALTER TABLE oncemq_audit DROP COLUMN affected"))
+        connection.execute(text("ALTER TABLE oncemq_audit DROP COLUMN state"))
+        connection.execute(text("UPDATE oncemq_schema SET version = 1"))
+    with pytest.raises(LedgerError, match="oncemq tables upgrade"):
+        schema.ensure(engine)
+    assert schema.upgrade(engine)[0].startswith("version 2: oncemq_audit")
+    schema.ensure(engine)
+    with engine.connect() as connection:
+        (found,) = audit.latest(connection, "shop", 10)
+    assert (found.who, found.state, found.affected) == ("alice", "done", None)
+
+
+def test_a_ledger_without_an_audit_table_gets_it_whole(engine: Engine) -> None:
+    """The step for its columns has nothing to do where the table itself is created."""
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE oncemq_audit"))
+        connection.execute(text("UPDATE oncemq_schema SET version = 1"))
+    assert "created oncemq_audit" in schema.upgrade(engine)
+    schema.ensure(engine)
 
 
 def test_an_older_or_newer_ledger_says_what_to_do(engine: Engine) -> None:

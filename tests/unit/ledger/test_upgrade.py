@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
-from oncemq.ledger.schema import FIRST_VERSION, Migration
+from oncemq.ledger.schema import MIGRATIONS, Migration
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.engine import make_app, make_consumer, running
@@ -36,12 +36,12 @@ def test_what_runs_goes_on_while_a_newer_version_upgrades(engine: Engine) -> Non
         session.execute(text("INSERT INTO given VALUES (:id)"), order)
 
     consumer = make_consumer(give, [build(UniqueKey, engine, "points")])
-    steps = [Migration(FIRST_VERSION + 1, "notes", lambda _: [COLUMN])]
+    steps = [Migration(MIGRATIONS[-1].version + 1, "notes", lambda _: [COLUMN])]
     with running(make_app(adapter, engine, consumer)):
         for number in range(20):
             adapter.deliver(b'{"id": %d, "key": "k%d"}' % (number, number))
         adapter.wait_until(lambda a: len(a.acknowledged) == 20)
-        assert schema.upgrade(engine, migrations=steps) == ["version 2: notes"]
+        assert schema.upgrade(engine, migrations=steps) == [f"version {steps[0].version}: notes"]
         for number in range(10, 30):
             adapter.deliver(b'{"id": %d, "key": "k%d"}' % (number, number))
         adapter.wait_until(lambda a: len(a.acknowledged) == 40)
@@ -55,13 +55,13 @@ import os, signal, sys
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.database.engine import make_engine
-from oncemq.ledger.schema import FIRST_VERSION, Migration
+from oncemq.ledger.schema import MIGRATIONS, Migration
 
-def statements(dialect):
+def statements(connection):
     yield sys.argv[2]
     os.kill(os.getpid(), signal.SIGKILL)
 
-schema.upgrade(make_engine(sys.argv[1]), migrations=[Migration(FIRST_VERSION + 1, "notes", statements)])
+schema.upgrade(make_engine(sys.argv[1]), migrations=[Migration(MIGRATIONS[-1].version + 1, "notes", statements)])
 """
 
 
@@ -83,8 +83,8 @@ def test_an_upgrade_that_was_killed_is_done_by_the_next(database_url: str) -> No
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     schema.ensure(engine)
-    steps = [Migration(FIRST_VERSION + 1, "notes", lambda _: [wanted])]
-    assert schema.upgrade(engine, migrations=steps) == ["version 2: notes"]
+    steps = [Migration(MIGRATIONS[-1].version + 1, "notes", lambda _: [wanted])]
+    assert schema.upgrade(engine, migrations=steps) == [f"version {steps[0].version}: notes"]
     assert "note" in columns(engine)
     engine.dispose()
 

@@ -10,14 +10,17 @@ import click
 
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
+from oncemq.cli.open_app import opened
+from oncemq.cli.operator_options import signed
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, shown, warn
 from oncemq.common.redaction import Redactor
 from oncemq.config import load
 from oncemq.contracts.adapter import DeadLetter
 from oncemq.errors import BrokerError
 from oncemq.message import headers as names
+from oncemq.operate.auditing import Operator, Trail
 from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
-from oncemq.operate.dead_letters import BATCH, Filter, browsing, found_letters, in_batches, row_of
+from oncemq.operate.dead_letters import BATCH, Act, Filter, decided, found_letters, row_of
 from oncemq.operate.letters import EVERYTHING, letters_of
 
 COLUMNS = {
@@ -29,6 +32,9 @@ COLUMNS = {
     "dead_at": "dead at",
     "error": "error",
 }
+
+
+_DONE = {Act.REPLAY: "replayed", Act.PURGE: "purged"}
 
 
 def filters(command: Any) -> Any:
@@ -121,16 +127,26 @@ def _show(output: Output, row: dict[str, Any], letter: DeadLetter, redact: Redac
     default=EVERYTHING,
     help="At most so many per consumer, oldest first.",
 )
+@signed
 @json_option
 @app_option
 def replay_letters(
-    consumer: str | None, limit: int, files: Sequence[Path], *, everything: bool, as_json: bool, **chosen: Any
+    consumer: str | None,
+    limit: int,
+    files: Sequence[Path],
+    *,
+    operator: Operator,
+    everything: bool,
+    as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Send dead letters to CONSUMER again (all consumers if none is named), with fresh attempts.
 
     Select with --id, --key, --reason, or --all. A message that has taken effect meanwhile stays a duplicate.
     """
-    _act("replayed", consumer, limit, files, _asked(everything=everything, **chosen), as_json=as_json)
+    _act(
+        Act.REPLAY, consumer, limit, files, _asked(everything=everything, **chosen), operator, as_json=as_json
+    )
 
 
 @dead_letters.command("purge", short_help="Delete dead letters permanently.")
@@ -144,6 +160,7 @@ def replay_letters(
     help="At most so many per consumer, oldest first.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@signed
 @json_option
 @app_option
 def purge_letters(
@@ -151,6 +168,7 @@ def purge_letters(
     limit: int,
     files: Sequence[Path],
     *,
+    operator: Operator,
     everything: bool,
     yes: bool,
     as_json: bool,
@@ -163,24 +181,31 @@ def purge_letters(
     asked = _asked(everything=everything, **chosen)
     if not yes:
         confirm(f"Permanently delete these dead letters of {consumer or 'all consumers'}?")
-    _act("purged", consumer, limit, files, asked, as_json=as_json)
+    _act(Act.PURGE, consumer, limit, files, asked, operator, as_json=as_json)
 
 
 def _act(
-    done: str, consumer: str | None, limit: int, files: Sequence[Path], chosen: Filter, *, as_json: bool
+    act: Act,
+    consumer: str | None,
+    limit: int,
+    files: Sequence[Path],
+    chosen: Filter,
+    operator: Operator,
+    *,
+    as_json: bool,
 ) -> None:
     plan = load(files).plan
-    output = Output(as_json=as_json)
+    if plan.engine is not None:
+        opened(plan)
+    output, done = Output(as_json=as_json), _DONE[act]
+    trail = Trail(plan, operator, f"dead-letters {act}", warn)
     for broker, mine in by_broker(chosen_consumers(plan, consumer)).items():
         with prepared(plan, broker, mine) as adapter:
             for target in mine:
                 found = letters_of(plan, adapter, target, warn)
-                act = found.replay if done == "replayed" else found.purge
-                with browsing(found, chosen, limit) as letters:
-                    ids = [letter.id for letter in letters]
                 count = 0
                 try:
-                    for some in in_batches(act, ids):
+                    for some in decided(found, act, chosen, limit, trail):
                         count += some
                 except BrokerError:
                     warn(

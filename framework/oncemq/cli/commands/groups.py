@@ -8,9 +8,11 @@ import click
 from oncemq.cli.exit_codes import OK
 from oncemq.cli.files import app_option
 from oncemq.cli.open_app import opened_ledger
+from oncemq.cli.operator_options import signed
 from oncemq.cli.output import Output, confirm, counted, json_option
 from oncemq.engine.group_ownership import places_of
 from oncemq.ledger.coordination import groups as ledger_groups
+from oncemq.operate.auditing import Operator, Trail, selection
 from oncemq.operate.brokers import chosen_consumers
 
 COLUMNS = {"name": "name", "broker": "broker", "owner": "owner"}
@@ -44,14 +46,16 @@ def list_groups(files: Sequence[Path], *, as_json: bool) -> int:
 @groups.command("take", short_help="Make this app's consumers the owners of their groups.")
 @click.argument("consumer", required=False)
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@signed
 @app_option
-def take_groups(consumer: str | None, files: Sequence[Path], *, yes: bool) -> int:
+def take_groups(consumer: str | None, files: Sequence[Path], *, operator: Operator, yes: bool) -> int:
     """Make CONSUMER (or all consumers of this app) the owner of its group, after a rename or a deliberate move.
 
     Stop the former owner first. Messages that it applied are recorded under its name: redelivered, they are applied
     again.
     """
     plan = opened_ledger(files, "has no ledger that knows owners of groups")
+    trail = Trail(plan, operator, "groups take")
     for taker in chosen_consumers(plan, consumer):
         places = places_of(plan, taker.name)
         with plan.engines[0].begin() as connection:
@@ -67,5 +71,7 @@ def take_groups(consumer: str | None, files: Sequence[Path], *, yes: bool) -> in
             )
         with plan.engines[0].begin() as connection:
             ledger_groups.take(connection, places, plan.clock.now())
+            target = selection("", name=tuple(place.name for place in places), of=former)
+            trail.note(connection, taker.scope, {}, target, len(places))
         click.echo(f"{taker.name} owns {counted(len(places), 'name')}")
     return OK

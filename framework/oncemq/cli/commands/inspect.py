@@ -62,6 +62,8 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "action": "action",
             "who": "who",
             "target": "what",
+            "affected": "count",
+            "state": "state",
             "why": "why",
         },
     ),

@@ -10,11 +10,13 @@ from oncemq.cli import row_choice as choosing
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.open_app import opened_ledger
+from oncemq.cli.operator_options import signed
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, shown, warn
-from oncemq.engine.plan import AppPlan
 from oncemq.ledger.messages import delayed as for_later
 from oncemq.ledger.messages import outbox_refused
 from oncemq.ledger.messages.outbox_refused import Chosen
+from oncemq.operate import outbox as operate
+from oncemq.operate.auditing import Operator, Trail
 
 COLUMNS = {
     "state": "state",
@@ -123,6 +125,7 @@ def show_refused(message_id: str, files: Sequence[Path], *, as_json: bool) -> in
 @click.argument("topic", required=False)
 @filters
 @choosing.every
+@signed
 @json_option
 @app_option
 def retry_refused(
@@ -131,6 +134,7 @@ def retry_refused(
     key: str | None,
     files: Sequence[Path],
     *,
+    operator: Operator,
     everything: bool,
     as_json: bool,
 ) -> None:
@@ -141,10 +145,7 @@ def retry_refused(
     """
     choosing.insist_on_choice(ids, key, everything=everything)
     plan, chosen = opened_ledger(files, "has no outbox"), Chosen(topic, frozenset(ids), key)
-    count = 0
-    for engine in plan.engines:
-        with engine.begin() as connection:
-            count += outbox_refused.retry(connection, plan.name, chosen, plan.clock.now())
+    count = operate.retry(plan, chosen, Trail(plan, operator, "outbox retry"))
     output = Output(as_json=as_json)
     output.record({"due": count})
     output.line(f"{counted(count, 'message')} will be sent again by the running app, or by `oncemq relay`")
@@ -155,6 +156,7 @@ def retry_refused(
 @filters
 @delayed_option
 @choosing.deciding
+@signed
 @json_option
 @app_option
 def drop_refused(
@@ -163,6 +165,7 @@ def drop_refused(
     key: str | None,
     files: Sequence[Path],
     *,
+    operator: Operator,
     everything: bool,
     delayed: bool,
     yes: bool,
@@ -180,27 +183,10 @@ def drop_refused(
     plan = opened_ledger(files, "has no outbox")
     if not yes:
         confirm(f"Permanently drop these messages to {topic or 'all topics'}?")
-    dropped, left = (_cancelled(plan, chosen), 0) if delayed else _dropped(plan, chosen)
+    trail = Trail(plan, operator, "outbox drop --delayed" if delayed else "outbox drop")
+    dropped, left = (operate.cancel(plan, chosen, trail), 0) if delayed else operate.drop(plan, chosen, trail)
     output = Output(as_json=as_json)
     output.record({"dropped": dropped, "being_sent": left})
     output.line(f"dropped {counted(dropped, 'message')}")
     if left:
         output.line(f"{counted(left, 'message')} stayed: the running app is trying again just now")
-
-
-def _cancelled(plan: AppPlan, chosen: Chosen) -> int:
-    count = 0
-    for engine in plan.engines:
-        with engine.begin() as connection:
-            count += for_later.cancel(connection, plan.name, chosen)
-    return count
-
-
-def _dropped(plan: AppPlan, chosen: Chosen) -> tuple[int, int]:
-    """Return the numbers of dropped and of kept messages."""
-    dropped = left = 0
-    for engine in plan.engines:
-        with engine.begin() as connection:
-            dropped += outbox_refused.drop(connection, plan.name, chosen, plan.clock.now())
-            left += outbox_refused.count(connection, plan.name, chosen)
-    return dropped, left

@@ -10,11 +10,13 @@ from sqlalchemy import Engine
 
 from oncemq.cli.files import app_option
 from oncemq.cli.open_app import opened
+from oncemq.cli.operator_options import signed
 from oncemq.cli.output import Output, json_option
 from oncemq.config import load
 from oncemq.contracts.verification import Answer, Done, NotDone
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import ConfigError
+from oncemq.operate.auditing import Operator, Trail
 from oncemq.operate.brokers import chosen_consumers
 
 COLUMNS = {
@@ -35,10 +37,17 @@ _KNOWN: dict[str, Answer] = {"done": Done(), "not-done": NotDone()}
     type=click.Choice(list(_KNOWN)),
     help="Do not ask `verify`: you have checked it yourself. Needs CONSUMER and --identity.",
 )
+@signed
 @json_option
 @app_option
 def reconcile(
-    consumer: str | None, identity: str | None, assume: str | None, files: Sequence[Path], *, as_json: bool
+    consumer: str | None,
+    identity: str | None,
+    assume: str | None,
+    files: Sequence[Path],
+    *,
+    operator: Operator,
+    as_json: bool,
 ) -> None:
     """Verify every message of CONSUMER (of all if none is named) whose handler failed or was interrupted.
 
@@ -56,19 +65,30 @@ def reconcile(
         raise ConfigError(["the app has no database, so there is nothing to reconcile"])
     opened(plan)
     answer = _KNOWN[assume] if assume is not None else None
+    trail = Trail(plan, operator, "reconcile")
     rows = [
         row
         for shard, engine in enumerate(plan.engines)
         for target in consumers
-        for row in _settled(target, shard, engine, identity, answer)
+        for row in _settled(target, shard, engine, identity, answer, trail)
     ]
     Output(as_json=as_json).rows(COLUMNS, rows, none="nothing is in doubt")
 
 
 def _settled(
-    consumer: ConsumerPlan, shard: int, engine: Engine, identity: str | None, answer: Answer | None
+    consumer: ConsumerPlan,
+    shard: int,
+    engine: Engine,
+    identity: str | None,
+    answer: Answer | None,
+    trail: Trail,
 ) -> Iterator[dict[str, Any]]:
     for strategy in consumer.parts[shard].strategies:
         for found in strategy.reconcile(engine, identity=identity, answer=answer):
+            with engine.begin() as connection:
+                target = (
+                    f"identity {found.identity}: {found.answer}{' by hand' if answer is not None else ''}"
+                )
+                trail.note(connection, consumer.scope, {found.key: 1}, target)
             shown = {**asdict(found), "reason": consumer.redact(found.reason)}
             yield {"consumer": consumer.name, **shown}

@@ -9,10 +9,12 @@ import click
 from oncemq.cli import row_choice as choosing
 from oncemq.cli.files import app_option
 from oncemq.cli.open_app import opened_ledger
+from oncemq.cli.operator_options import signed
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger.records import requests as requests_unknown
 from oncemq.ledger.records.requests import Chosen
+from oncemq.operate.auditing import Operator, Trail, selection
 
 COLUMNS = {"scope": "ledger", "identity": "identity", "changed_at": "since"}
 WARNING = (
@@ -68,6 +70,7 @@ def list_unknown(
 @click.argument("ledger", required=False)
 @filters
 @choosing.deciding
+@signed
 @json_option
 @app_option
 def clear_unknown(
@@ -76,6 +79,7 @@ def clear_unknown(
     key: str | None,
     files: Sequence[Path],
     *,
+    operator: Operator,
     everything: bool,
     yes: bool,
     as_json: bool,
@@ -95,19 +99,23 @@ def clear_unknown(
     click.echo(f"warning: {WARNING}", err=True)
     if not yes:
         confirm(f"Forget these requests of {ledger or 'all ledgers'}?")
-    cleared, held = _cleared(plan, chosen)
+    cleared, held = _cleared(plan, chosen, Trail(plan, operator, "requests clear"))
     output.record({"cleared": cleared, "being_carried_out": held})
     output.line(f"cleared {counted(cleared, 'request')}")
     if held:
         output.line(f"{counted(held, 'request')} stayed: their leases are not over")
 
 
-def _cleared(plan: AppPlan, chosen: Chosen) -> tuple[int, int]:
+def _cleared(plan: AppPlan, chosen: Chosen, trail: Trail) -> tuple[int, int]:
     """Return the numbers of cleared requests, and of those not unknown yet."""
     cleared = held = 0
+    target = selection(ledger=chosen.ledger, id=chosen.ids, key=chosen.key)
     for engine in plan.engines:
         with engine.begin() as connection:
             now = plan.clock.now()
-            cleared += requests_unknown.clear(connection, chosen, now)
+            count = requests_unknown.clear(connection, chosen, now)
+            if count:
+                trail.note(connection, plan.name, {chosen.key or "": count}, target)
+            cleared += count
             held += requests_unknown.count_held(connection, chosen, now)
     return cleared, held

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, Table
 from oncemq.alembic import write_revision
 from oncemq.cli.exit_codes import OK
 from oncemq.cli.files import app_option
+from oncemq.cli.operator_options import signed
 from oncemq.cli.output import confirm
 from oncemq.config import load
 from oncemq.engine.application import tables_of
@@ -20,6 +21,7 @@ from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
 from oncemq.ledger.database import probe
 from oncemq.ledger.database.connect import place
+from oncemq.operate.auditing import Operator, Trail, selection
 from oncemq.registry import did_you_mean
 
 _NO_DATABASE = 'the app has no database, so there are no tables: add database: {url: "sqlite:///app.db"}'
@@ -44,23 +46,27 @@ def tables() -> None:
 
 
 @tables.command()
+@signed
 @app_option
-def create(files: Sequence[Path]) -> int:
+def create(files: Sequence[Path], operator: Operator) -> int:
     """Create missing tables; does nothing if all exist."""
     plan = _database(files)
     done = [_at(plan, engine, f"created {name}") for engine, name in _each(plan, schema.create)]
     done += shards.create(plan.engines, plan.name, plan.layout)
+    _note(plan, operator, "create", done)
     _tell(done, "all tables are there already")
     return OK
 
 
 @tables.command()
+@signed
 @app_option
-def upgrade(files: Sequence[Path]) -> int:
+def upgrade(files: Sequence[Path], operator: Operator) -> int:
     """Bring the tables to what this version of OnceMQ needs, and shards to the slots that you gave them."""
     plan = _database(files)
     done = [_at(plan, engine, line) for engine, line in _each(plan, schema.upgrade)]
     done += shards.upgrade(plan.engines, plan.name, plan.layout)
+    _note(plan, operator, "upgrade", done)
     _tell(done, "nothing to upgrade")
     return OK
 
@@ -69,7 +75,7 @@ def upgrade(files: Sequence[Path]) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @app_option
 def drop(files: Sequence[Path], yes: bool) -> int:
-    """Drop the ledger with everything in it; redelivered messages will then be applied again."""
+    """Drop the ledger with everything in it, its audit trail too; redelivered messages will then be applied again."""
     plan = _database(files)
     if not yes:
         place = " and ".join(engine.url.render_as_string(hide_password=True) for engine in plan.engines)
@@ -82,22 +88,26 @@ def drop(files: Sequence[Path], yes: bool) -> int:
 
 
 @tables.command()
+@signed
 @app_option
-def restored(files: Sequence[Path]) -> int:
+def restored(files: Sequence[Path], operator: Operator) -> int:
     """Declare that the database was restored from a backup, before the app starts again.
 
     Marks in Redis of applied messages are not trusted any more, since the backup may not contain them.
     """
     plan = _database(files)
-    _tell([_at(plan, engine, line) for engine, line in _each(plan, schema.restored)], "")
+    done = [_at(plan, engine, line) for engine, line in _each(plan, schema.restored)]
+    _note(plan, operator, "restored", done)
+    _tell(done, "")
     return OK
 
 
 @tables.command()
 @click.argument("names", nargs=-1)
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@signed
 @app_option
-def prune(files: Sequence[Path], names: tuple[str, ...], yes: bool) -> int:
+def prune(files: Sequence[Path], names: tuple[str, ...], operator: Operator, yes: bool) -> int:
     """Delete the remains of removed consumers called NAMES; without names, list them.
 
     Records, parked messages, claims, dead letters and history go, and the queues that no consumer reads any more, with what
@@ -121,8 +131,11 @@ def prune(files: Sequence[Path], names: tuple[str, ...], yes: bool) -> int:
             raise ConfigError([f"{has}: nothing to prune of {name!r}{did_you_mean(name, list(left))}"])
     if not yes:
         confirm(f"Permanently remove the remains of {', '.join(names)}?")
+    trail = Trail(plan, operator, "tables prune")
     for name in names:
-        _tell(prune_left(plan, left[name]), "")
+        with trail.step(plan.name, {"": 0}, name) as step:
+            _tell(prune_left(plan, left[name]), "")
+            step.count = sum(left[name].rows.values())
     return OK
 
 
@@ -189,6 +202,11 @@ def _each(
 def _at(plan: AppPlan, engine: Engine, line: str) -> str:
     """Add the shard's name, if there are several."""
     return f"{line} in {place(engine)}" if plan.layout is not None else line
+
+
+def _note(plan: AppPlan, operator: Operator, command: str, done: Sequence[str]) -> None:
+    if done:
+        Trail(plan, operator, f"tables {command}").noted(selection("", done=tuple(done)), len(done))
 
 
 def _tell(lines: Sequence[str], nothing: str) -> None:

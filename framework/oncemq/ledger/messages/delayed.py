@@ -30,7 +30,7 @@ from oncemq.contracts.unit import Outgoing
 from oncemq.ledger.database.server_clock import server_moment
 from oncemq.ledger.messages import outbox
 from oncemq.ledger.messages.outbox import Claim, Stored
-from oncemq.ledger.messages.outbox_refused import Chosen
+from oncemq.ledger.messages.outbox_refused import BATCH, Chosen, Row
 from oncemq.ledger.sql.column_types import Bytes, ExactText, LongText, Moment
 from oncemq.ledger.sql.in_values import among
 from oncemq.ledger.sql.row_locks import can_skip_locked
@@ -106,6 +106,18 @@ def chosen_by(cancelled: Outgoing) -> Chosen:
     """Return the filter of the messages that a cancellation means."""
     wanted = cancelled.message.message_id
     return Chosen(cancelled.topic, frozenset([wanted] if wanted else []), cancelled.message.key)
+
+
+def locked(connection: Connection, app: str, chosen: Chosen, after: int = 0) -> list[Row]:
+    """Lock messages that have not become due, for `drop`; at most `BATCH`, in the order of their numbers."""
+    c = TABLE.c
+    rows = select(c.id, c.consumer, c.key).where(*_chosen(app, chosen), c.id > after)
+    return [Row(*row) for row in connection.execute(rows.order_by(c.id).limit(BATCH).with_for_update())]
+
+
+def drop(connection: Connection, rows: Sequence[Row]) -> int:
+    """Delete locked messages; returns how many."""
+    return connection.execute(delete(TABLE).where(TABLE.c.id.in_([row.number for row in rows]))).rowcount
 
 
 def cancel(connection: Connection, app: str, chosen: Chosen) -> int:

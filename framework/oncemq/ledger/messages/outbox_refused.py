@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, delete, func, select, update
 
@@ -13,6 +13,24 @@ from oncemq.ledger.messages.outbox import DEAD, TABLE
 _UNOWNED = ""
 _SHOWN = ("message_id", "topic", "key", "consumer", "created_at", "attempts", "due_at", "error", "owner")
 WAITS, DEAD_LETTER = "waits", "dead letter"
+
+
+BATCH = 500
+"""Messages in one transaction of an operator's command."""
+
+
+class Row(NamedTuple):
+    """A stored message that an operator decides about.
+
+    Args:
+        number: its row's.
+        scope: the ledger scope of what published it.
+        key: the business key.
+    """
+
+    number: int
+    scope: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +67,32 @@ def whole(connection: Connection, app: str, message_id: str) -> list[dict[str, A
     ]
 
 
-def retry(connection: Connection, app: str, chosen: Chosen, now: datetime) -> int:
-    """Make refused messages due now, dead letters included; returns how many. Any running worker sends them.
+def locked(connection: Connection, app: str, chosen: Chosen, now: datetime, after: int = 0) -> list[Row]:
+    """Lock refused messages, dead letters included, for `retry` or `drop`; at most `BATCH`, in the order of their numbers.
 
-    A message that a process is sending is not changed.
+    A message that a process is sending is left out: the broker may accept it this time.
 
     Args:
         connection: the transaction.
         app: the app's name.
         chosen: the filter.
         now: aware.
+        after: only higher numbers.
     """
-    mine = update(TABLE).where(*_refused(app, chosen), _idle(now))
+    c = TABLE.c
+    rows = select(c.id, c.consumer, c.key).where(*_refused(app, chosen), _idle(now), c.id > after)
+    return [Row(*row) for row in connection.execute(rows.order_by(c.id).limit(BATCH).with_for_update())]
+
+
+def retry(connection: Connection, rows: Sequence[Row], now: datetime) -> int:
+    """Make locked messages due now; returns how many. Any running worker sends them."""
+    mine = update(TABLE).where(TABLE.c.id.in_([row.number for row in rows]))
     return connection.execute(mine.values(owner=_UNOWNED, due_at=now)).rowcount
 
 
-def drop(connection: Connection, app: str, chosen: Chosen, now: datetime) -> int:
-    """Delete refused messages; returns how many.
-
-    A message that a process is sending stays: the broker may accept it this time.
-
-    Args:
-        connection: the transaction.
-        app: the app's name.
-        chosen: the filter.
-        now: aware.
-    """
-    return connection.execute(delete(TABLE).where(*_refused(app, chosen), _idle(now))).rowcount
+def drop(connection: Connection, rows: Sequence[Row]) -> int:
+    """Delete locked messages; returns how many."""
+    return connection.execute(delete(TABLE).where(TABLE.c.id.in_([row.number for row in rows]))).rowcount
 
 
 def count(connection: Connection, app: str, chosen: Chosen) -> int:

@@ -12,6 +12,7 @@ from support.apps.command_line import CommandLine
 def line(tmp_path):
     """Return an app with three dead letters of award."""
     line = CommandLine(tmp_path)
+    assert line.run("tables", "create").exit_code == 0
     common = {"ATTEMPT": "6", "ERROR_CLASS": "KeyError", "ERROR_TEXT": "'user'"}
     line.publish_dead_letters(
         b'{"order_id": "a1"}',
@@ -200,6 +201,7 @@ def test_limits_bound_what_is_done(line):
 def test_hostile_reasons_cannot_write_to_the_terminal(tmp_path):
     """ANSI codes and line ends in what a message brought are escaped, markup is no markup."""
     line = CommandLine(tmp_path)
+    assert line.run("tables", "create").exit_code == 0
     line.publish_dead_letters(
         b"{}\x1b[2J\nx", KEY="\x1b[2Jk\n[red]", REASON="x\ny", ERROR_TEXT="\x1b]0;owned\x07\u202e"
     )
@@ -213,6 +215,7 @@ def test_hostile_reasons_cannot_write_to_the_terminal(tmp_path):
 def test_credentials_in_an_error_are_masked(tmp_path):
     """A handler's error that quotes a URL shows no password, in a table or in JSON."""
     line = CommandLine(tmp_path)
+    assert line.run("tables", "create").exit_code == 0
     line.publish_dead_letters(
         b"{}", ERROR_CLASS="OSError", ERROR_TEXT="OSError: no answer from amqp://u:canary-7Q9z@h"
     )

@@ -15,6 +15,7 @@ from oncemq.ledger.coordination import workers
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.records import claims, history, processed, sequences, states
 from oncemq.ledger.records.forgetting import Choice
+from oncemq.operate.auditing import Operator
 from oncemq.operate.forgetting import Forgetting
 from services.waiting import wait_until
 from support.apps.command_line import CommandLine
@@ -229,7 +230,7 @@ def test_a_claim_begun_after_the_preview_is_refused(shop):
         claim = {"identity": "a1:2", "key": "a1", "holder": "h", "envelope": "{}"}
         shop.add(claims.TABLE, state="processing", until=AT, **claim)
         with pytest.raises(LedgerError, match="is being worked on"):
-            asked.remove("")
+            asked.remove(Operator())
     assert shop.left() == ["a1"]
 
 
@@ -242,7 +243,7 @@ def test_a_number_that_moves_after_the_preview_is_refused(shop):
         with shop.engine.begin() as connection:
             connection.execute(sequences.TABLE.update().values(last="8"))
         with pytest.raises(LedgerError, match="has changed meanwhile"):
-            asked.remove("")
+            asked.remove(Operator())
     assert shop.left(sequences.TABLE, "last") == ["8"]
 
 
@@ -253,7 +254,7 @@ def test_what_is_applied_after_the_preview_stays(shop):
         asked = Forgetting(plan, plan.consumers[0], Choice(("a1", "a2")))
         assert len(list(asked.look())) == 1
         shop.applied("a2", at=plan.clock.now() + timedelta(seconds=1))
-        assert asked.remove("") == 1
+        assert asked.remove(Operator()) == 1
     assert shop.left() == ["a2"]
 
 

@@ -9,10 +9,11 @@ import click
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.open_app import opened_ledger
+from oncemq.cli.operator_options import signed
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.engine.plan import AppPlan, ConsumerPlan
-from oncemq.ledger.records.audit import caller
 from oncemq.operate import pausing
+from oncemq.operate.auditing import Operator
 from oncemq.operate.brokers import chosen_consumers
 
 _NO_LEDGER = "cannot be paused: its processes read pauses in the ledger"
@@ -20,16 +21,14 @@ _NO_LEDGER = "cannot be paused: its processes read pauses in the ledger"
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     by_all = click.option("--all", "everything", is_flag=True, help="Every consumer of the app.")
-    by = click.option("--by", metavar="NAME", help="Who does it.  [default: the user of this shell]")
-    why = click.option("--why", default="", metavar="TEXT", help="The reason, for those who see it later.")
-    return app_option(json_option(by_all(why(by(command)))))
+    return app_option(json_option(by_all(signed(command))))
 
 
 @click.command("pause", short_help="Stop a consumer in all processes, until it is resumed.")
 @click.argument("consumer", required=False)
 @_options
 def pause(
-    consumer: str | None, by: str | None, why: str, files: Sequence[Path], *, everything: bool, as_json: bool
+    consumer: str | None, files: Sequence[Path], *, operator: Operator, everything: bool, as_json: bool
 ) -> int:
     """Stop CONSUMER in all processes, until `oncemq resume`.
 
@@ -38,11 +37,10 @@ def pause(
     and why.
     """
     plan, chosen = _chosen(files, consumer, everything=everything)
-    who = by or caller()
-    pausing.pause(plan, chosen, who, why)
+    pausing.pause(plan, chosen, operator)
     output = Output(as_json=as_json)
     for each in chosen:
-        output.record({"consumer": each.name, "paused": True, "who": who, "why": why})
+        output.record({"consumer": each.name, "paused": True, "who": operator.who, "why": operator.why})
         output.line(f"{each.name} is paused; `oncemq resume {each.name}` ends it")
     return OK
 
@@ -51,14 +49,14 @@ def pause(
 @click.argument("consumer", required=False)
 @_options
 def resume(
-    consumer: str | None, by: str | None, why: str, files: Sequence[Path], *, everything: bool, as_json: bool
+    consumer: str | None, files: Sequence[Path], *, operator: Operator, everything: bool, as_json: bool
 ) -> int:
     """End the pause of CONSUMER in all processes. A pause by a breaker ends by itself, and is not ended by this.
 
     Exit code 1: it was not paused by an operator.
     """
     plan, chosen = _chosen(files, consumer, everything=everything)
-    ended = pausing.resume(plan, chosen, by or caller(), why)
+    ended = pausing.resume(plan, chosen, operator)
     output = Output(as_json=as_json)
     for each in chosen:
         output.record({"consumer": each.name, "resumed": each.name in ended})

@@ -1,8 +1,8 @@
 """The command `forget`: lets messages that have taken effect run again when they come again."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import asdict, replace
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
@@ -10,12 +10,14 @@ import click
 
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
+from oncemq.cli.moments import moment
 from oncemq.cli.open_app import opened
+from oncemq.cli.operator_options import signed
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, warn
-from oncemq.common.durations import parse_duration
 from oncemq.config import load
 from oncemq.errors import LedgerError
 from oncemq.ledger.records.forgetting import BATCH, Choice
+from oncemq.operate.auditing import Operator
 from oncemq.operate.brokers import chosen_consumers
 from oncemq.operate.forgetting import Forgetting
 
@@ -30,36 +32,19 @@ COLUMNS = {
 }
 
 
-def _moment(_context: click.Context, _parameter: click.Parameter, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.now(UTC) - parse_duration(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise click.BadParameter(
-            f"{text!r} is neither a time with a zone (2026-01-31T08:00:00Z) nor an age (2h)"
-        )
-    return moment
-
-
 @click.command("forget", short_help="Let messages that have taken effect run again.")
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 @click.option("--consumer", help="Only what this consumer applied. Needed without a KEY.")
 @click.option(
-    "--since", callback=_moment, metavar="TIME", help="Only what was applied then or later: a time or an age."
+    "--since", callback=moment, metavar="TIME", help="Only what was applied then or later: a time or an age."
 )
 @click.option(
-    "--until", callback=_moment, metavar="TIME", help="Only what was applied before: a time or an age."
+    "--until", callback=moment, metavar="TIME", help="Only what was applied before: a time or an age."
 )
-@click.option("--reason", default="", help="Why; kept in the history of each key.")
 @click.option("--preview", is_flag=True, help="Only show what would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", hidden=True, default="", help="The former name of --why.")
+@signed
 @limit_option("shown of each consumer and table")
 @json_option
 @app_option
@@ -72,6 +57,7 @@ def forget(
     limit: int,
     files: Sequence[Path],
     *,
+    operator: Operator,
     preview: bool,
     yes: bool,
     as_json: bool,
@@ -110,7 +96,7 @@ def forget(
             f"Let these messages{' and all others of that time' if not keys else ''} take effect once more?"
         )
     for target, each in zip(consumers, asked, strict=True):
-        count = each.remove(reason)
+        count = each.remove(replace(operator, why=operator.why or reason))
         output.record({"consumer": target.name, "forgotten": count})
         output.line(f"removed {counted(count, 'record')} of {target.name}")
     return OK

@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 
 from oncemq.cli.files import app_option
 from oncemq.cli.open_app import opened
+from oncemq.cli.operator_options import signed
 from oncemq.cli.output import Output, json_option
 from oncemq.common.durations import format_duration, parse_duration
 from oncemq.config import load
@@ -19,6 +20,7 @@ from oncemq.ledger.database.server_clock import LedgerClock
 from oncemq.ledger.messages import parking
 from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, PROCESSED, SUSPECTS, Aged
 from oncemq.ledger.purge import purge as purge_batch
+from oncemq.operate.auditing import Operator, Trail
 from oncemq.operate.brokers import chosen_consumers
 
 TABLES = {"processed": PROCESSED, "claims": CLAIMS, "history": HISTORY, "suspects": SUSPECTS}
@@ -48,10 +50,16 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str | 
     metavar="DURATION",
     help="Such as 30d. Default: the consumer's `keep`.",
 )
+@signed
 @json_option
 @app_option
 def purge(
-    consumer: str | None, older_than: timedelta | None, files: Sequence[Path], *, as_json: bool
+    consumer: str | None,
+    older_than: timedelta | None,
+    files: Sequence[Path],
+    *,
+    operator: Operator,
+    as_json: bool,
 ) -> None:
     """Delete ledger records of CONSUMER (of all consumers if none is named) that are no longer needed.
 
@@ -71,7 +79,8 @@ def purge(
     consumers = chosen_consumers(plan, consumer)
     ages = [(target, _age(plan, target, older_than)) for target in consumers]
     opened(plan)
-    rows = [_purged(plan, target, age) for target, age in ages]
+    trail = Trail(plan, operator, "purge")
+    rows = [_purged(plan, target, age, trail) for target, age in ages]
     Output(as_json=as_json).rows(COLUMNS, rows, none="there are no consumers")
 
 
@@ -87,11 +96,13 @@ def _age(plan: AppPlan, consumer: ConsumerPlan, older_than: timedelta | None) ->
     return older_than
 
 
-def _purged(plan: AppPlan, consumer: ConsumerPlan, age: timedelta) -> dict[str, Any]:
-    counts = {
-        name: sum(_emptied(plan, engine, aged, consumer, age) for engine in plan.engines)
-        for name, aged in TABLES.items()
-    }
+def _purged(plan: AppPlan, consumer: ConsumerPlan, age: timedelta, trail: Trail) -> dict[str, Any]:
+    with trail.step(consumer.scope, {"": 0}, f"older than {format_duration(age)}") as step:
+        counts = {
+            name: sum(_emptied(plan, engine, aged, consumer, age) for engine in plan.engines)
+            for name, aged in TABLES.items()
+        }
+        step.count = sum(counts.values())
     waiting = sum(_parked(engine, consumer.scope) for engine in plan.engines)
     return {"consumer": consumer.name, "older_than": format_duration(age), **counts, "parked": waiting}
 
