@@ -142,6 +142,8 @@ class RabbitMQAdapter:
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect once and declare what the subscriptions need."""
+        # Again: the log may have been configured since the adapter was built.
+        quiet_pika()
         with self._short_connection() as connection:
             for subscription in subscriptions:
                 ensure(connection, self._place(subscription))

@@ -139,6 +139,32 @@ DEFECTS = (
         ],
     ),
     Defect(
+        "questions-of-pika-shown-at-the-first-start",
+        "It shows none either where the log is configured after the app was built.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/adapter.py",
+                "        # Again: the log may have been configured since the adapter was built.\n        quiet_pika()\n",
+                "",
+            )
+        ],
+        [
+            "tests/unit/adapters/rabbitmq/connection/test_quiet_pika.py::test_the_log_may_be_configured_after_the_app_is_built"
+        ],
+    ),
+    Defect(
+        "odd-error-takes-its-line",
+        "An exception whose attributes raise does not take the log line of its message with it.",
+        [
+            Edit(
+                "framework/oncemq/observe/log_observer.py",
+                "if error is not None and _can_be_shown(error) else",
+                "if error is not None else",
+            )
+        ],
+        ["tests/unit/observe/test_logs.py::test_an_error_that_cannot_be_shown_takes_no_line_along[json]"],
+    ),
+    Defect(
         "acknowledged-tag-given-back",
         "After the last dead letter is done, nothing is given back to RabbitMQ by an acknowledged tag.",
         [

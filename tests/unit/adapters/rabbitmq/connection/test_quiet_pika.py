@@ -7,6 +7,7 @@ import pytest
 
 from oncemq.observe import logs
 from oncemq_adapters.rabbitmq.connection.link import quiet_pika
+from support.brokers.rabbitmq import adapter_on
 
 _NAMES = ("", "pika", "pika.channel", "sqlalchemy", "asyncio", "urllib3")
 
@@ -33,6 +34,15 @@ def test_a_start_shows_no_refused_questions() -> None:
     quiet_pika()
     assert not _shows("pika.channel", logging.WARNING)
     assert _shows("pika.channel", logging.ERROR)
+    assert _shows("pika.connection", logging.WARNING)
+
+
+def test_the_log_may_be_configured_after_the_app_is_built(rabbitmq_url: str) -> None:
+    """As `oncemq run` does it: when the first questions are asked, their answers are no warnings."""
+    adapter = adapter_on(rabbitmq_url)
+    logs.configure()
+    adapter.prepare([])
+    assert not _shows("pika.channel", logging.WARNING)
     assert _shows("pika.connection", logging.WARNING)
 
 
