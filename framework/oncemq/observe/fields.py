@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from oncemq.common.durations import format_duration
-from oncemq.common.error_text import clean_text, name_of, text_of
+from oncemq.common.error_text import attribute, clean_text, name_of, text_of
 from oncemq.common.redaction import MASK, Redactor, is_secret_name
 from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
 
@@ -65,10 +65,10 @@ def error_text(error: BaseException) -> str:
 
 
 def error_place(error: BaseException) -> str | None:
-    """Return `file:line in function` of the user's code that raised it or called the raising code; None without one."""
+    """Return `file:line in function` of the user's code that raised it or called the raising code; None without one; never raises."""
     found = None
     # Not traceback.extract_tb, which reads the source of every frame.
-    for frame, line in traceback.walk_tb(error.__traceback__):
+    for frame, line in traceback.walk_tb(attribute(error, "__traceback__")):
         code = frame.f_code
         if _is_users(str(frame.f_globals.get("__name__", "")), code.co_filename):
             found = code, line

@@ -57,6 +57,19 @@ def _cause(error: BaseException | None) -> dict[str, Any]:
     return {"error": error_text(error)} | ({"at": place} if place else {})
 
 
+def _exc_info(error: BaseException | None) -> dict[str, Any]:
+    """Return the field of the traceback; none for an error that loggers cannot ask for it: the line would be lost."""
+    return {"exc_info": error} if error is not None and _can_be_shown(error) else {}
+
+
+def _can_be_shown(error: BaseException) -> bool:
+    try:
+        _ = error.__class__, error.__traceback__
+    except BaseException:  # a property may raise anything
+        return False
+    return True
+
+
 class Repeats:
     """Decides which of many equal events is logged: the first, then one a minute.
 
@@ -133,7 +146,7 @@ class LogObserver(Observer):
             self._log.warning(_PAUSED[reason], **fields, **_cause(error), times=times)
             return
         if reason is PauseReason.STRATEGY_BUG:
-            self._log.error(_PAUSED[reason], **fields, **_cause(error), exc_info=error)
+            self._log.error(_PAUSED[reason], **fields, **_cause(error), **_exc_info(error))
         else:
             self._log.warning(_PAUSED[reason], **fields, **_cause(error))
 
@@ -230,7 +243,7 @@ class LogObserver(Observer):
         if len(self._traced) >= _MOST_PLACES:
             self._traced.clear()
         self._traced[what] = now, 1
-        return {"exc_info": error}
+        return _exc_info(error)
 
     def settle_failed(self, consumer: str, count: int, error: BaseException) -> None:
         """One line."""
@@ -324,9 +337,7 @@ class LogObserver(Observer):
         elif times:
             # In an outage many things fail by one cause: its traceback is the same for all.
             new = self._repeats.times(("cause", type(error), cause.get("at"))) == 1
-            self._log.error(
-                f"{doing} failed, nothing is lost", **cause, **({"exc_info": error} if new else {})
-            )
+            self._log.error(f"{doing} failed, nothing is lost", **cause, **(_exc_info(error) if new else {}))
 
     def draining(self, grace: timedelta) -> None:
         """One line."""

@@ -9,13 +9,16 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 import structlog
 
 from oncemq.common.redaction import Redactor
 from oncemq.message.envelope import Delivery, Envelope, Message
+from oncemq.observe.log_observer import LogObserver
 from oncemq.observe.logs import configure, log_processors, now_handling, own_logger
+from oncemq.observe.state import PauseReason
 
 CANARY = "canary-7Q9z"
 BODY = b'{"card": "4111-1111"}'
@@ -409,3 +412,28 @@ def test_no_line_comes_twice(stream):
         assert console not in root.handlers
     finally:
         root.removeHandler(console)
+
+
+class Odd(Exception):
+    """Raises when it is asked for anything, as some proxies of remote errors do."""
+
+    def __getattribute__(self, name):
+        """Raise."""
+        raise RuntimeError("odd")
+
+
+@pytest.mark.parametrize("style", ["console", "json"])
+def test_an_error_that_cannot_be_shown_takes_no_line_along(stream, style):
+    """Its failed message is a line all the same, as is what was done when it came up."""
+    configure(style=style, stream=stream)
+    observer = LogObserver()
+    delivery = Delivery(Message("order.paid", b"", message_id="m-1"))
+    delivery.envelope = envelope()
+    observer.retried("award", delivery, next_in=timedelta(seconds=1), error=Odd())
+    observer.dead_lettered("award", delivery, code="rejected", error=Odd())
+    observer.failed("purging", Odd())
+    observer.consumer_paused("award", PauseReason.STRATEGY_BUG, error=Odd())
+    written = stream.getvalue()
+    for words in ("will be retried", "dead-lettered", "purging failed", "a strategy failed"):
+        assert words in written
+    assert written.count("Odd") == 4
