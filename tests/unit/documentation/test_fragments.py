@@ -1,0 +1,404 @@
+"""Parts of programs on the pages, which are no whole program: each runs in a small frame, or is listed with the reason."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import httpx
+import pytest
+import sqlalchemy
+from fastapi import Depends, FastAPI
+from pydantic import BaseModel
+from sqlalchemy import create_engine, func, select
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+import oncemq
+from oncemq import App
+from oncemq.testing import TestApp
+from oncemq_adapters.rocketmq import RocketMQMetadata
+from oncemq_strategies.redisson import BloomFilter
+
+ROOT = Path(__file__).parents[3]
+_PART = re.compile(r"^( *)```python\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+
+NOT_RUN = {
+    ("docs/migrations/celery.md", "@celery.task"): "a program of Celery, before the change",
+    ("docs/migrations/dramatiq.md", "@dramatiq.actor"): "a program of Dramatiq, before the change",
+    ("docs/migrations/faststream.md", "@broker.subscriber"): "a program of FastStream, before the change",
+    ("docs/migrations/pika.md", "def on_message"): "a program of pika, before the change",
+    ("docs/publishing.md", "with publisher.transaction("): "tests/suites/rocketmq tests such transactions",
+    ("docs/rocketmq.md", "with publisher.transaction("): "tests/suites/rocketmq tests such transactions",
+    (
+        "docs/writing-a-strategy.md",
+        "class TestAppliedOnce",
+    ): "tests/suites/test_documented_strategy.py runs it",
+    ("docs/writing-an-adapter.md", "class MemoryHarness"): "tests/suites/test_documented_adapter.py runs it",
+}
+"""Parts by page and a few of their words, and why this file does not run them."""
+RUN: list[tuple[str, str]] = []
+"""Parts that tests of this file run."""
+
+
+class Base(DeclarativeBase):
+    """The tables of the parts."""
+
+
+class Points(Base):
+    """Points of an order."""
+
+    __tablename__ = "points"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    order_id: Mapped[str]
+    user: Mapped[str] = mapped_column(default="")
+    points: Mapped[int]
+
+
+class Payment(Base):
+    """A payment."""
+
+    __tablename__ = "payments"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    order_id: Mapped[str]
+
+
+class Order(Base):
+    """An order."""
+
+    __tablename__ = "orders"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    state: Mapped[str] = mapped_column(default="")
+    user: Mapped[str] = mapped_column(default="")
+
+
+class Account(Base):
+    """An account."""
+
+    __tablename__ = "accounts"
+    id: Mapped[str] = mapped_column(primary_key=True)
+    balance: Mapped[int]
+
+
+class User(Base):
+    """A user."""
+
+    __tablename__ = "users"
+    id: Mapped[str] = mapped_column(primary_key=True)
+
+
+class Event(BaseModel):
+    """A payload with every field that a part reads."""
+
+    id: str = ""
+    order_id: str = ""
+    user: str = ""
+    user_id: str = ""
+    account_id: str = ""
+    amount: int = 0
+
+
+class Part(NamedTuple):
+    """A part of a page."""
+
+    page: str
+    words: str
+
+    @property
+    def text(self) -> str:
+        """Its code."""
+        (text,) = [text for page, text in parts() if page == self.page and self.words in text]
+        return text
+
+    def run(self, change: tuple[str, str] = ("", ""), **names: Any) -> SimpleNamespace:
+        """Execute it, and return its names.
+
+        Args:
+            change: an address on the page, and the test's own.
+            names: what the page takes for granted, beside OnceMQ's, SQLAlchemy's and the tables.
+        """
+        usual = {name: getattr(oncemq, name) for name in oncemq.__all__}
+        tables = {kind.__name__: kind for kind in (Points, Payment, Order, Account, User)}
+        payloads = dict.fromkeys(("OrderPaid", "OrderPlaced", "PaymentDue"), Event)
+        space = {
+            **usual,
+            **tables,
+            **payloads,
+            **vars(sqlalchemy),
+            "oncemq": oncemq,
+            "Session": Session,
+            **names,
+        }
+        exec(compile(self.text.replace(*change), self.page, "exec", dont_inherit=True), space)
+        return SimpleNamespace(**{name: value for name, value in space.items() if name.isidentifier()})
+
+
+def parts() -> list[tuple[str, str]]:
+    """Return page and code of every part; translations show the same."""
+    pages = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/README.md")])
+    return [
+        (page.relative_to(ROOT).as_posix(), re.sub(rf"^{indent}", "", text, flags=re.MULTILINE))
+        for page in pages
+        if "docs/zh/" not in page.as_posix()
+        for indent, text in _PART.findall(page.read_text())
+    ]
+
+
+def shows(page: str, words: str) -> Callable[[Callable[..., None]], Any]:
+    """Have a test run the part of `page` with these words, as its argument `part`."""
+    RUN.append((page, words))
+    return pytest.mark.parametrize("part", [Part(page, words)], ids=[f"{Path(page).stem}"])
+
+
+def test_every_part_is_run_or_listed() -> None:
+    """A new part of a page needs a test, or the reason why it has none; one that went is noticed."""
+    found = parts()
+    listed = [*RUN, *NOT_RUN]
+    unknown = [
+        f"{page}: {text.splitlines()[0]}"
+        for page, text in found
+        if not any(page == known and words in text for known, words in listed)
+    ]
+    assert unknown == []
+    counts = {entry: sum(page == entry[0] and entry[1] in text for page, text in found) for entry in listed}
+    assert [entry for entry, count in counts.items() if count != 1] == []
+
+
+def started(*handlers: Any, **topics: dict[str, Any]) -> TestApp:
+    """Return an app whose topics `orders`, and those given, have these handlers."""
+    app = App("page", brokers={"local": "embedded://"}, database="sqlite://")
+    for name, options in ({"orders": {}} | topics).items():
+        app.topic(
+            name.replace("_", "."), **({"key": "body.order_id", "strategies": ["unique_key"]} | options)
+        )
+    for topic, handler in zip(["orders", *topics], handlers, strict=False):
+        app.consumer(topic=topic.replace("_", "."))(handler)
+    return TestApp(app, tables=Base.metadata)
+
+
+def total(app: TestApp, column: Any) -> Any:
+    """Return the sum of a column."""
+    with app.session() as session:
+        return session.scalar(select(func.sum(column)))
+
+
+@shows("README.md", "def award_points")
+def test_the_first_handler_gives_points(part: Part) -> None:
+    """One for every ten paid."""
+    with started(part.run().award_points) as app:
+        assert app.publish("orders", {"order_id": "A-1", "user": "ada", "amount": 120}).applied
+        assert total(app, Points.points) == 12
+
+
+@shows("docs/app-in-python.md", 'app = App("shop"')
+def test_the_app_in_python_runs(part: Part) -> None:
+    """Its decorated function is the handler."""
+    with TestApp(part.run().app, tables=Base.metadata) as app:
+        assert app.publish("order.paid", {"order_id": "A-1"}).applied
+        assert total(app, Points.points) == 30
+
+
+@shows("docs/async-handlers.md", "async def pay")
+def test_the_async_handler_pays(part: Part) -> None:
+    """Its AsyncSession is in the message's transaction."""
+    with started(part.run().pay) as app:
+        with app.session() as session, session.begin():
+            session.add(Account(id="a", balance=100))
+        paid = {"order_id": "A-1", "id": "A-1", "account_id": "a", "amount": 30}
+        assert app.publish("orders", paid).applied
+        assert total(app, Account.balance) == 70
+
+
+@shows("docs/databases.md", "import oncemq.alembic")
+def test_alembic_leaves_the_ledger_alone(part: Part) -> None:
+    """What `env.py` hands over leaves out the framework's tables, and nothing else."""
+    given: dict[str, Any] = {}
+    part.run(context=SimpleNamespace(configure=given.update), connection=None, target_metadata=None)
+    include = given["include_name"]
+    assert not include("oncemq_processed", "table", {})
+    assert include("points", "table", {})
+
+
+@shows("docs/delayed-messages.md", "def cancel_unpaid")
+def test_an_order_that_is_not_paid_is_cancelled(part: Part) -> None:
+    """The other one is paid in time, so its message for later is forgotten."""
+    found = part.run()
+    due: dict[str, Any] = {"identity": "key"}
+    topics = {"order_paid": due, "payment_due": due}
+    with started(found.place, found.pay, found.cancel_unpaid, **topics) as app:
+        for name in ("a", "b"):
+            app.publish("orders", {"order_id": name, "id": name})
+        app.publish("order.paid", {"order_id": "b"})
+        app.clock.advance("31m")
+        with app.session() as session:
+            states = {order.id: order.state for order in session.scalars(select(Order))}
+    assert states == {"a": "cancelled", "b": "paid"}
+
+
+@shows("docs/failures.md", "raise BadItems(bad)")
+def test_a_batch_names_an_unknown_user(part: Part) -> None:
+    """The other orders get their points."""
+    with started(part.run().award_many) as app:
+        with app.session() as session, session.begin():
+            session.add(User(id="ada"))
+        sent = [
+            {"order_id": f"A-{number}", "user_id": user} for number, user in enumerate(("ada", "bob", "ada"))
+        ]
+        outcomes = app.publish_many("orders", sent)
+        assert [outcome.status.value for outcome in outcomes] == ["applied", "dead letter", "applied"]
+        assert total(app, Points.points) == 2
+
+
+@shows("docs/performance.md", "def award_many")
+def test_a_batch_is_one_insert(part: Part) -> None:
+    """Each order gets its point."""
+    with started(part.run().award_many) as app:
+        outcomes = app.publish_many("orders", [{"order_id": f"A-{number}"} for number in range(3)])
+        assert all(outcome.applied for outcome in outcomes)
+        assert total(app, Points.points) == 3
+
+
+@shows("docs/publishing.md", "def pay(order: OrderPlaced")
+def test_a_handler_publishes(part: Part) -> None:
+    """With its effect."""
+    with started(part.run().pay, order_paid={}) as app:
+        assert app.publish("orders", {"order_id": "A-1", "id": "A-1"}).applied
+        assert [message.body for message in app.published("order.paid")] == [{"order_id": "A-1"}]
+
+
+FILES = """\
+app: page
+brokers: {local: {url: "embedded:///broker.db"}}
+database: {url: "sqlite:///page.db"}
+topics:
+  order.paid: {key: body.order_id, strategies: [unique_key]}
+"""
+
+
+@pytest.fixture
+def web_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sqlalchemy.Engine:
+    """Return the engine of an app in the current folder, with its tables."""
+    (tmp_path / "app.yaml").write_text(FILES)
+    monkeypatch.chdir(tmp_path)
+    App.from_yaml("app.yaml").create_tables()
+    engine = create_engine(f"sqlite:///{tmp_path}/page.db")
+    Base.metadata.create_all(engine)
+    return engine
+
+
+def in_broker(folder: Path) -> int:
+    """Return how many messages the embedded broker has."""
+    with create_engine(f"sqlite:///{folder}/broker.db").connect() as connection:
+        names = sqlalchemy.inspect(connection).get_table_names()
+        (table,) = [name for name in names if name.endswith("messages")]
+        return int(connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one())
+
+
+def posted(app: FastAPI, path: str, body: Any = None, *, times: int) -> list[httpx.Response]:
+    """Return the answers to a request, sent so often with one key, while the application is up."""
+
+    async def send() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app=app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://page") as client,
+        ):
+            key = {"Idempotency-Key": '"k-1"'}
+            return [await client.post(path, json=body, headers=key) for _ in range(times)]
+
+    return asyncio.run(send())
+
+
+@shows("docs/publishing.md", "with publisher:")
+def test_a_script_publishes(part: Part, web_service: sqlalchemy.Engine, tmp_path: Path) -> None:
+    """What it sends at once, and what it sends with its transaction."""
+    part.run(engine=web_service)
+    with Session(web_service) as session:
+        assert session.scalar(select(func.count(Order.id))) == 1
+    assert in_broker(tmp_path) == 4
+
+
+@shows("docs/publishing.md", "FastAPI(lifespan=publisher.lifespan)")
+def test_a_web_service_publishes(part: Part, web_service: sqlalchemy.Engine, tmp_path: Path) -> None:
+    """On its event loop, with its own transaction."""
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/page.db")
+
+    async def get_session() -> Any:
+        async with AsyncSession(engine) as session:
+            yield session
+
+    found = part.run(FastAPI=FastAPI, Depends=Depends, AsyncSession=AsyncSession, get_session=get_session)
+    (answer,) = posted(found.web, "/orders/7/pay", times=1)
+    assert answer.status_code == 200
+    with Session(web_service) as session:
+        assert session.scalar(select(func.count(Order.id))) == 1
+    assert in_broker(tmp_path) == 1
+
+
+@shows("docs/redis-filters.md", "BloomFilter(")
+def test_a_filter_of_another_service_is_read(part: Part, redis_url: str) -> None:
+    """It says maybe of what was added."""
+    name = f"payments-booked-{uuid4().hex[:8]}"
+    made = BloomFilter(redis_url, name)
+    made.try_init(expected=1000, false_positives=0.0001)
+    made.add_all(["o-1:p-1"])
+    try:
+        changed = part.text.replace("redis+cluster://localhost:7001", redis_url)
+        space: dict[str, Any] = {}
+        exec(compile(changed.replace('"payments-booked"', f'"{name}"'), part.page, "exec"), space)
+        assert (space["maybe"], space["other"]) == (True, False)
+    finally:
+        made.delete()
+
+
+@shows("docs/requests.md", "def welcome")
+def test_a_request_runs_once(part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copy gets the stored answer, and so does the copy of a call."""
+    monkeypatch.chdir(tmp_path)
+    found = part.run()
+    found.ledger.create_tables()
+    engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
+    found.Base.metadata.create_all(engine)
+    order = {"account": "ada", "amount": 120}
+    answers = posted(found.app, "/payments", order, times=2)
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert [found.welcome(found.Order(**order)) for _ in range(2)] == ["welcome", "welcome"]
+    with Session(engine) as session:
+        amounts = session.scalars(select(found.Payment.amount).order_by(found.Payment.amount))
+        assert list(amounts) == [-10, 120]
+
+
+@shows("docs/requests.md", "async def refund")
+def test_a_request_on_the_event_loop_runs_once(part: Part, tmp_path: Path) -> None:
+    """The function that does the database work is called in a thread."""
+    booked: list[str] = []
+
+    def book(_: Session, order: Event) -> Event:
+        booked.append(order.id)
+        return order
+
+    url = f"sqlite:///{tmp_path}/shop.db"
+    names = {"Order": Event, "Receipt": Event, "book_refund": book, "account_of": lambda _: "ada"}
+    found = part.run(("postgresql://localhost/shop", url), **names)
+    found.ledger.create_tables()
+    answers = posted(found.api, "/refunds", {"id": "A-1"}, times=2)
+    assert [(answer.status_code, answer.json()["id"]) for answer in answers] == [(201, "A-1")] * 2
+    assert booked == ["A-1"]
+
+
+@shows("docs/rocketmq.md", "from oncemq_adapters.rocketmq import RocketMQMetadata")
+def test_a_handler_reads_where_its_message_was(part: Part, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every field that the page prints is there."""
+    fields = {name: f"the {name}" for name in RocketMQMetadata.__dataclass_fields__}
+    envelope = SimpleNamespace(metadata=lambda kind: kind(**fields))
+    part.run().count(Event(), envelope, None)
+    assert "the queue_id the queue_offset" in capsys.readouterr().out
+
+
+@shows("docs/testing.md", "Tests of the points, without a server")
+def test_the_test_of_an_example_is_that_of_its_folder(part: Part) -> None:
+    """There it is run with the handlers that it tests."""
+    assert part.text == (ROOT / "examples/points/test_points.py").read_text()
