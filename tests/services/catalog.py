@@ -10,7 +10,7 @@ from services.container import Container, docker_works
 from services.errors import ServiceError
 from services.process import Launch, Process
 from services.server import Server
-from services.servers.kafka import Kafka
+from services.servers.kafka import Kafka, KafkaTrio
 from services.servers.mariadb import MariaDB
 from services.servers.postgresql import PostgreSQL
 from services.servers.rabbitmq import RabbitMQ
@@ -20,7 +20,7 @@ from services.servers.rocketmq import RocketMQ, RocketMQPair
 from services.servers.rocketmq_4 import RocketMQ4
 
 KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB, RocketMQ, Kafka, Redis, RedisCluster)
-OF_TESTS_ONLY: Sequence[type[Server]] = (RocketMQPair, RocketMQ4)
+OF_TESTS_ONLY: Sequence[type[Server]] = (RocketMQPair, RocketMQ4, KafkaTrio)
 FOLDER = Path(__file__).parents[2] / ".services"
 
 OWNER = Launch("owner", ())

@@ -155,7 +155,9 @@ class KafkaAdapter:
             member.finish(max(0.5, end - time.monotonic()))
         with self._lock:
             producer, self._producer = self._producer, None
-            self._administration = None
+            administration, self._administration = self._administration, None
+        if administration is not None:
+            administration.close()
         if producer is not None:
             producer.close(max(0.1, end - time.monotonic()))
 
@@ -269,11 +271,10 @@ class KafkaAdapter:
 
     def _lag(self, group: str, topic: str) -> int:
         administration = self._opened()[0]
-        ends, firsts = administration.ends(topic), administration.firsts(topic)
         committed = administration.committed(group, topic)
         return sum(
-            max(0, end - max(firsts.get(number, 0), committed[number].offset if number in committed else 0))
-            for number, end in ends.items()
+            max(0, end - max(first, committed[number].offset if number in committed else 0))
+            for number, (first, end) in administration.spans(topic).items()
         )
 
     def _graveyard(self, subscription: Subscription) -> DeadLetters:

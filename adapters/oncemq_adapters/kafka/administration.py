@@ -8,13 +8,13 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, Unroutable
 from oncemq_adapters.kafka.address import LARGEST, Address
@@ -23,6 +23,8 @@ from oncemq_adapters.kafka.names import Place
 from oncemq_adapters.kafka.records import STEPS
 
 T = TypeVar("T")
+_NO_GROUP = "oncemq-offsets"
+"""A consumer must name one; it is neither asked for nor joined."""
 _AGAIN = 0.02
 """Seconds between two questions for a topic that was just made."""
 _ROOM = 1024 * 1024
@@ -41,15 +43,18 @@ class Administration:
         self._address = address
         self._denied: KafkaError | None = None
         self._heard = ""
-        settings: dict[str, Any] = {**address.client(name), "error_cb": self._error}
-        try:
-            self._client = AdminClient(settings)
-        except KafkaException as error:
-            # Files for TLS are read here.
-            raise BrokerRefused(f"no client for Kafka {address.shown}: {_text(error)}") from None
+        self._settings: dict[str, Any] = {**address.client(name), "error_cb": self._error}
+        self._lock = Lock()
+        self._asking: AdminClient | None = None
+        self._readers: dict[str, Any] = {}
         self._seconds = address.connect_timeout.total_seconds()
         self._partitions: dict[str, int] = {}
-        self._lock = Lock()
+        _ = self._client
+
+    def close(self) -> None:
+        """Disconnect; what is asked meanwhile is answered."""
+        with self._lock:
+            self._asking, self._readers = None, {}
 
     def connect(self) -> None:
         """Return when a broker has answered.
@@ -172,46 +177,43 @@ class Administration:
         )
         return found[group]
 
-    def ends(self, topic: str, spec: Any = None) -> dict[int, int]:
-        """Return the end of each partition, or what another `spec` finds."""
-        wanted = {
-            TopicPartition(topic, number): spec or OffsetSpec.latest()
-            for number in range(self.partitions(topic))
-        }
-        if not wanted:
-            return {}
-        found = self._ask(self._client.list_offsets, wanted, doing=f"asking for the ends of {topic!r}")
-        return {partition.partition: result.offset for partition, result in found.items()}
+    def spans(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Return first offset and end of each partition."""
+        reader, found = self._reader(_NO_GROUP), {}
+        for number in range(self.partitions(topic)):
+            try:
+                found[number] = reader.get_watermark_offsets(
+                    TopicPartition(topic, number), timeout=self._seconds
+                )
+            except KafkaException as error:
+                raise self._surfaced(error, f"asking for the ends of {topic!r}") from error
+        return found
 
-    def firsts(self, topic: str) -> dict[int, int]:
-        """Return the first offset of each partition."""
-        return self.ends(topic, OffsetSpec.earliest())
+    def ends(self, topic: str) -> dict[int, int]:
+        """Return the end of each partition."""
+        return {number: end for number, (_, end) in self.spans(topic).items()}
 
     def committed(self, group: str, topic: str) -> dict[int, TopicPartition]:
         """Return the committed offsets of a group, with their metadata."""
         wanted = [TopicPartition(topic, number) for number in range(self.partitions(topic))]
         if not wanted:
             return {}
-        request = ConsumerGroupTopicPartitions(group, wanted)
-        found = self._ask(
-            self._client.list_consumer_group_offsets,
-            [request],
-            doing=f"asking for the offsets of group {group!r}",
-        )
-        return {
-            partition.partition: partition
-            for partition in found[group].topic_partitions
-            if partition.offset >= 0
-        }
+        doing = f"asking for the offsets of group {group!r}"
+        try:
+            found = self._reader(group).committed(wanted, timeout=self._seconds)
+        except KafkaException as error:
+            raise self._surfaced(error, doing) from error
+        for partition in found:
+            if partition.error is not None:
+                raise self._surfaced(KafkaException(partition.error), doing)
+        return {partition.partition: partition for partition in found if partition.offset >= 0}
 
     def set_offsets(self, group: str, offsets: Iterable[TopicPartition]) -> None:
         """Commit offsets of a group that has no members."""
-        request = ConsumerGroupTopicPartitions(group, list(offsets))
-        self._ask(
-            self._client.alter_consumer_group_offsets,
-            [request],
-            doing=f"setting the offsets of group {group!r}",
-        )
+        try:
+            self._reader(group).commit(offsets=list(offsets), asynchronous=False)
+        except KafkaException as error:
+            raise self._surfaced(error, f"setting the offsets of group {group!r}") from error
 
     def delete_before(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Remove the records before an offset of each partition."""
@@ -238,13 +240,45 @@ class Administration:
                     raise
                 time.sleep(_AGAIN)
 
+    def _reader(self, group: str) -> Any:
+        """Return a client that asks for offsets, and joins no group.
+
+        The administration's own client ends the process where a group's coordinator dies while it is asked (librdkafka's issues
+        3663 and 4605), and a worker asks for its lag all the time.
+        """
+        with self._lock:
+            if group not in self._readers:
+                self._readers[group] = Consumer(
+                    self._settings | {"group.id": group, "enable.auto.commit": False}
+                )
+            return self._readers[group]
+
+    @property
+    def _client(self) -> AdminClient:
+        with self._lock:
+            if self._asking is None:
+                try:
+                    self._asking = AdminClient(self._settings)
+                except KafkaException as error:
+                    # Files for TLS are read here.
+                    text = f"no client for Kafka {self._address.shown}: {_text(error)}"
+                    raise BrokerRefused(text) from None
+            return self._asking
+
+    def _surfaced(self, error: Exception, doing: str) -> BrokerError:
+        found = surfaced(error, doing, self._address.shown)
+        if isinstance(found, BrokerUnavailable):
+            # A client goes on asking a broker that has died, minutes after others have taken over.
+            self.close()
+        return found
+
     def _ask(self, question: Callable[..., Any], *arguments: Any, doing: str) -> Any:
         try:
             futures = question(*arguments, request_timeout=self._seconds)
             return {asked: future.result(self._seconds + 5) for asked, future in futures.items()}
         except Exception as error:
             self._client.poll(0)
-            raise surfaced(error, doing, self._address.shown) from error
+            raise self._surfaced(error, doing) from error
 
     def _error(self, error: KafkaError) -> None:
         if is_denied(error):

@@ -78,8 +78,7 @@ class DeadLetters:
 
     def _read(self) -> tuple[dict[str, _Letter], int]:
         """Return the letters that were not handled, and the end up to which was read."""
-        first = self._administration.firsts(self._place.dead).get(0, 0)
-        end = self._administration.ends(self._place.dead).get(0, 0)
+        first, end = self._administration.spans(self._place.dead).get(0, (0, 0))
         found: dict[str, _Letter] = {}
         if first >= end:
             return found, end

@@ -1,4 +1,4 @@
-"""Kafka: one node that is broker and controller, set up small and asked for its API versions."""
+"""Kafka: nodes that are broker and controller, set up small and asked for their API versions; one of them, or three."""
 
 import base64
 import socket
@@ -38,6 +38,8 @@ class Kafka(Server):
     # A broker tells clients its own address, which is another one outside of the container.
     in_container: ClassVar[bool] = False
     user: ClassVar[str] = "oncemq"
+    suffixes: ClassVar[Sequence[str]] = ("",)
+    """One for each node, at the names of its process, ports and files."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -65,34 +67,34 @@ class Kafka(Server):
         return f"kafka://{self.user}:{self.settings.password}@{LOOPBACK}:{self.settings.ports['proxy']}"
 
     def answers(self) -> bool:
-        """Return whether it tells its API versions."""
-        request = struct.pack(">hhih", 18, 0, 1, -1)
-        try:
-            with socket.create_connection((LOOPBACK, self.port), timeout=2) as connection:
-                connection.sendall(struct.pack(">i", len(request)) + request)
-                return len(connection.recv(16)) > 8
-        except OSError:
-            return False
+        """Return whether every node tells its API versions."""
+        return all(_answers(self.settings.ports[f"kafka{suffix}"]) for suffix in self.suffixes)
 
     def prepare(self) -> None:
-        """Fetch the jars where they are missing, write the configuration, and format the log folder once."""
-        data = self.data
-        self.account.write(data / "server.properties", "".join(_lines(self._properties())))
+        """Fetch the jars where they are missing, write the configuration, and format the log folders once."""
+        data, cluster = self.data, short_id()
         self.account.write(data / "log4j2.xml", _LOG)
-        if not (data / "logs" / "meta.properties").exists():
-            self._format(data / "server.properties")
+        for suffix in self.suffixes:
+            file = self.account.write(
+                data / _configuration(suffix), "".join(_lines(self._properties(suffix)))
+            )
+            if not (data / f"logs{suffix}" / "meta.properties").exists():
+                self._format(file, cluster)
 
     def launches(self) -> Sequence[Launch]:
-        """Return the node."""
+        """Return the nodes."""
         java = self._java("-Xms96m", "-Xmx256m", "-XX:TieredStopAtLevel=1")
-        return [Launch("kafka", [*java, "kafka.Kafka", str(self.data / "server.properties")])]
+        return [
+            Launch(f"kafka{suffix}", [*java, "kafka.Kafka", str(self.data / _configuration(suffix))])
+            for suffix in self.suffixes
+        ]
 
     def tool(self, name: str, *arguments: str) -> list[str]:
         """Return the command that runs one of Kafka's own tools, by the name of its class."""
         return [*self._java("-Xmx128m", "-XX:TieredStopAtLevel=1"), name, *arguments]
 
-    def _format(self, properties: Path) -> None:
-        arguments = ["format", "--cluster-id", short_id(), "--config", str(properties), "--ignore-formatted"]
+    def _format(self, properties: Path, cluster: str) -> None:
+        arguments = ["format", "--cluster-id", cluster, "--config", str(properties), "--ignore-formatted"]
         arguments += self.format_options
         done = subprocess.run(
             self.tool("kafka.tools.StorageTool", *arguments),
@@ -116,14 +118,20 @@ class Kafka(Server):
             "-cp", class_path(),
         ]  # fmt: skip
 
-    def _properties(self) -> Mapping[str, object]:
-        ports = self.settings.ports
+    def _properties(self, suffix: str = "") -> Mapping[str, object]:
+        ports = {
+            name: self.settings.ports[f"{name}{suffix}"]
+            for name in ("kafka", "controller", "proxied", "proxy")
+        }
+        controllers = [self.settings.ports[f"controller{other}"] for other in self.suffixes]
+        voters = [f"{number}@{LOOPBACK}:{port}" for number, port in enumerate(controllers, 1)]
+        copies = len(self.suffixes)
         login = f'username="{self.user}" password="{self.settings.password}"'
         jaas = f'{_PLAIN} {login} user_{self.user}="{self.settings.password}";'
         return {
             "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@{LOOPBACK}:{ports['controller']}",
+            "node.id": self.suffixes.index(suffix) + 1,
+            "controller.quorum.voters": ",".join(voters),
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,PROXIED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
             "listeners": (
@@ -139,15 +147,16 @@ class Kafka(Server):
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
             "listener.name.client.plain.sasl.jaas.config": jaas,
             "listener.name.proxied.plain.sasl.jaas.config": jaas,
-            "log.dirs": self.data / "logs",
+            "log.dirs": self.data / f"logs{suffix}",
             "num.partitions": 4,
             "message.max.bytes": 16 * 1024 * 1024,
             "offsets.topic.num.partitions": 4,
-            "offsets.topic.replication.factor": 1,
+            "default.replication.factor": copies,
+            "offsets.topic.replication.factor": copies,
             "transaction.state.log.num.partitions": 2,
-            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.replication.factor": copies,
             "transaction.state.log.min.isr": 1,
-            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.replication.factor": copies,
             "share.coordinator.state.topic.min.isr": 1,
             # Members of tests come, go and die; people wait longer for more of them.
             "group.initial.rebalance.delay.ms": 0,
@@ -164,6 +173,39 @@ class Kafka(Server):
         }
 
 
+class KafkaTrio(Kafka):
+    """Three nodes, each with a copy of every partition: what goes on when one of them dies."""
+
+    kind: ClassVar[str] = "kafka-trio"
+    suffixes: ClassVar[Sequence[str]] = ("-1", "-2", "-3")
+    port_names: ClassVar[Sequence[str]] = tuple(
+        f"{name}-{number}" for number in (1, 2, 3) for name in Kafka.port_names
+    )
+
+    @property
+    def url(self) -> str:
+        """The URL with all nodes."""
+        hosts = ",".join(f"{LOOPBACK}:{self.settings.ports[f'kafka{suffix}']}" for suffix in self.suffixes)
+        return f"kafka://{self.user}:{self.settings.password}@{hosts}"
+
+    def node(self, number: int) -> str:
+        """Return the name of a node's process, for `kill_only` and `pause`."""
+        return f"kafka{self.suffixes[number - 1]}"
+
+    def _properties(self, suffix: str = "") -> Mapping[str, object]:
+        return {
+            **super()._properties(suffix),
+            "min.insync.replicas": 2,
+            # A dead node is noticed within seconds.
+            "broker.heartbeat.interval.ms": 500,
+            "broker.session.timeout.ms": 3000,
+            "controller.quorum.election.timeout.ms": 500,
+            "controller.quorum.fetch.timeout.ms": 1000,
+            "replica.lag.time.max.ms": 5000,
+            "group.consumer.session.timeout.ms": 2000,
+        }
+
+
 def class_path() -> str:
     """Return the class path; fetches the jars the first time.
 
@@ -171,6 +213,20 @@ def class_path() -> str:
         ServiceError: they cannot be fetched; says why.
     """
     return rocketmq_jars.fetched(_PLACE, "kafka.xml")
+
+
+def _configuration(suffix: str) -> str:
+    return f"server{suffix}.properties"
+
+
+def _answers(port: int) -> bool:
+    request = struct.pack(">hhih", 18, 0, 1, -1)
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=2) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            return len(connection.recv(16)) > 8
+    except OSError:
+        return False
 
 
 def _lines(settings: Mapping[str, object]) -> list[str]:

@@ -1,14 +1,21 @@
 """Kafka under the adapter suite: a real server behind a proxy that cuts and refuses, or one that is really killed."""
 
+from contextlib import suppress
 from urllib.parse import urlsplit
 from uuid import uuid4
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from oncemq.common.clock import SystemClock
 from oncemq.contracts.adapter import Adapter, AdapterScope
 from oncemq.testing.adapter_suite import AdapterHarness, Topic
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.kafka import KafkaAdapter
+from oncemq_adapters.kafka.address import Address
 from services.servers.kafka import Kafka
+from services.waiting import wait_until
+from support.patience import PATIENCE
 
 SCOPE = AdapterScope("tests", "kafka", SystemClock())
 QUICK = {"publish_timeout": "2s", "connect_timeout": "5s", "session_timeout": "6s", "handover": "1s"}
@@ -18,6 +25,18 @@ QUICK = {"publish_timeout": "2s", "connect_timeout": "5s", "session_timeout": "6
 def adapter_on(url: str, **options: object) -> KafkaAdapter:
     """Return an adapter for the cluster at `url`."""
     return KafkaAdapter.build(url, options, SCOPE)
+
+
+def brokers_of(address: Address, count: int) -> None:
+    """Return when so many brokers of a cluster live."""
+    client = AdminClient(address.client("tests"))
+
+    def living() -> bool:
+        with suppress(KafkaException):
+            return len(client.list_topics(timeout=5).brokers) == count
+        return False
+
+    assert wait_until(living, seconds=60 * PATIENCE), f"there are not {count} brokers"
 
 
 class SharedKafka(AdapterHarness):

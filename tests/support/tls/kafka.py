@@ -44,8 +44,8 @@ class TlsKafka(Kafka):
         login = f"name={self.user},password={self.settings.password}"
         return ["--add-scram", f"SCRAM-SHA-512=[{login}]"]
 
-    def _properties(self) -> Mapping[str, object]:
-        found: dict[str, Any] = dict(super()._properties())
+    def _properties(self, suffix: str = "") -> Mapping[str, object]:
+        found: dict[str, Any] = dict(super()._properties(suffix))
         for listener in _SHOWN:
             name = listener.upper()
             protocol = "SASL_SSL" if listener == "secure" else "SSL"

@@ -50,4 +50,10 @@ DEFECTS = (
         [Edit(DECODING, "raise explained(message, body, body_format, error) from None", "raise")],
         [f"{HEADER}::test_a_header_that_the_format_does_not_read_is_told"],
     ),
+    Defect(
+        "kafka-dead-broker-asked-on",
+        "After a broker did not answer, the next question goes to a client that knows the cluster as it is now.",
+        [Edit(ADMINISTRATION, "            self.close()\n", "            pass\n")],
+        [f"{UNIT}/test_administration.py::test_after_a_broker_did_not_answer_a_new_client_is_asked"],
+    ),
 )

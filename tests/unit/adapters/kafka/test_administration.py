@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from oncemq.contracts.adapter import Subscription
-from oncemq.errors import Unroutable
+from oncemq.errors import BrokerUnavailable, Unroutable
 from oncemq_adapters.kafka.address import parse_address
 from oncemq_adapters.kafka.administration import Administration
 from oncemq_adapters.kafka.names import place_of
@@ -82,3 +82,28 @@ def test_a_topic_that_no_broker_hears_of_ends_the_start(monkeypatch: pytest.Monk
     with pytest.raises(Unroutable, match="orders"):
         administration(broker, monkeypatch, "100ms").prepare(place_of(Subscription("c", "orders", "g", {})))
     assert broker.asked > 1
+
+
+def test_after_a_broker_did_not_answer_a_new_client_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that knew a broker that died would go on asking it, minutes after others have taken over."""
+    lost = KafkaException(KafkaError(KafkaError._TIMED_OUT, "Timed out waiting for controller"))
+    brokers = [_Answering(lost), _Answering({})]
+    asked = Administration(parse_address("kafka://one:9092", {}), "tests")
+    monkeypatch.setattr("oncemq_adapters.kafka.administration.AdminClient", lambda _settings: brokers.pop(0))
+    asked.close()
+    with pytest.raises(BrokerUnavailable):
+        asked.settings("orders")
+    assert asked.settings("orders") == {}
+    assert brokers == []
+
+
+class _Answering(LateBroker):
+    """Has one answer for every question for settings."""
+
+    def __init__(self, found: Any) -> None:
+        super().__init__(0)
+        self._found = found
+
+    def describe_configs(self, resources: Any, **_: Any) -> dict[Any, Future[Any]]:
+        """Give it; no settings is an answer, too."""
+        return {resource: _answer(self._found) for resource in resources}
