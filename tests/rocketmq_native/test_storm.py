@@ -49,7 +49,7 @@ def test_memory_is_flat(rocketmq_native_url: str, fresh: str) -> None:
     stay_flat(NativeRocketMQAdapter.build(rocketmq_native_url, {}, scope), fresh, most=1.5)
 
 
-@pytest.mark.skipif(not LONG, reason="starts two more brokers; `make storm-rocketmq` runs it")
+@pytest.mark.long_form("ONCEMQ_STORM_MESSAGES")
 def test_queues_of_a_joining_broker_are_read_from_their_beginning() -> None:
     """With `start: last`, too; librocketmq looks for new queues twice a minute."""
     with own_server(RocketMQPair) as servers:

@@ -15,7 +15,6 @@ from services.servers.rocketmq import BROKER, NAME_SERVER, RocketMQPair
 from storm.attack.nursery import Nursery
 from storm.attack.stage import Settings, Stage, bodies, report, wait_for
 from storm.oracle.rocketmq_reader import Reader
-from storm.rocketmq.storm import LONG
 from support.brokers.places import Place
 from support.brokers.rocketmq import adapter_on
 from support.brokers.rocketmq_queues import assert_joining_broker_is_read
@@ -118,7 +117,7 @@ def test_a_frozen_broker_keeps_no_app_from_starting(servers: RocketMQPair) -> No
             adapter.close(grace=timedelta(seconds=5))
 
 
-@pytest.mark.skipif(not LONG, reason="a minute and more; `make storm` runs it")
+@pytest.mark.long_form("ONCEMQ_STORM_MESSAGES")
 def test_queues_of_a_joining_broker_are_read_from_their_beginning(servers: RocketMQPair) -> None:
     """With `start: last`, too: a queue that did not exist when the group began has no other last."""
     assert_joining_broker_is_read(servers, lambda: adapter_on(servers.url))

@@ -60,6 +60,14 @@ def test_a_long_form_runs_with_its_setting(toy: Path) -> None:
     assert "8 passed" in said
 
 
+@pytest.mark.parametrize(("given", "left_out"), [("200000", False), ("", True)])
+def test_a_long_form_may_take_any_value_of_its_setting(toy: Path, given: str, left_out: bool) -> None:
+    """A setting that says how long the form is, such as a number of messages, is named without a value."""
+    (toy / "test_forms.py").write_text(LONG.replace("ONCEMQ_TOY=whole", "ONCEMQ_TOY"))
+    said = run(toy, ONCEMQ_TOY=given)
+    assert ("left out: 3 tests of a long form, which runs with ONCEMQ_TOY" in said) is left_out
+
+
 def test_a_fast_run_starts_no_process(toy: Path) -> None:
     """It leaves out slow tests and modules that start processes, and fails what starts one all the same."""
     said = run(toy, "--fast")
