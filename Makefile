@@ -132,8 +132,12 @@ test-mysql: setup ## the tests on MariaDB, on a MySQL instead: ONCEMQ_TEST_MYSQL
 	@test -n "$$ONCEMQ_TEST_MYSQL" || { echo "say where MySQL is, by a user who may create databases:" \
 		"make test-mysql ONCEMQ_TEST_MYSQL=mysql+pymysql://root:secret@127.0.0.1:3306/mysql" >&2; exit 1; }
 	@$(SERVICES) start
-	@export ONCEMQ_TEST_MARIADB="$$ONCEMQ_TEST_MYSQL"; $(call tested,$(VENV),--dist loadscope -k "mariadb and not services" \
+	@export ONCEMQ_TEST_MARIADB="$$ONCEMQ_TEST_MYSQL" ONCEMQ_MATRIX=whole; $(call tested,$(VENV),--dist loadscope -k "mariadb and not services" \
 		tests/unit tests/suites tests/matrix tests/scenarios tests/storm)
+
+.PHONY: matrix
+matrix: setup services ## every accepted pair of strategies on every database; make test tries each pair on one of them
+	@export ONCEMQ_MATRIX=whole; $(call tested,$(VENV),--dist loadscope tests/matrix)
 
 .PHONY: test-embedded
 test-embedded: setup ## the tests that need no server

@@ -1,7 +1,9 @@
 """Every ordered pair that is accepted keeps its promises through copies, disorder and failures, judged from outside."""
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -14,11 +16,19 @@ from matrix.trial import Places, Trial
 from oncemq.ledger.database.engine import make_engine
 from support.database.shared_database import shared_database
 
-PAIRS = [
-    pytest.param(pair, marks=[pytest.mark.server] if pair.redis else [], id=str(pair))
-    for pair in every_pair()
-    if not refusals(pair)
-]
+DATABASES = ("sqlite", "postgresql", "mariadb")
+ACCEPTED = [pair for pair in every_pair() if not refusals(pair)]
+IN_TURN = {pair: DATABASES[number % len(DATABASES)] for number, pair in enumerate(ACCEPTED)}
+"""A run tries each pair on one database; `make matrix` tries each on all of them."""
+
+
+def trials() -> Iterator[Any]:
+    """Yield each pair on each database, database by database."""
+    for database, pair in product(DATABASES, ACCEPTED):
+        marks = [pytest.mark.server] if pair.redis or database != "sqlite" else []
+        if IN_TURN[pair] != database:
+            marks.append(pytest.mark.long_form("ONCEMQ_MATRIX=whole"))
+        yield pytest.param(database, pair, marks=marks, id=f"{database}-{pair}")
 
 
 def places(url: str) -> Iterator[Places]:
@@ -29,14 +39,7 @@ def places(url: str) -> Iterator[Places]:
     engine.dispose()
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=pytest.mark.server),
-        pytest.param("mariadb", marks=pytest.mark.server),
-    ],
-)
+@pytest.fixture(scope="module")
 def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
     """Lend a database of each kind."""
     if request.param == "sqlite":
@@ -47,10 +50,19 @@ def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield from places(url)
 
 
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize(("where", "pair"), list(trials()), indirect=["where"])
 def test_a_pair_keeps_its_promises(pair: Pair, where: Places, request: pytest.FixtureRequest) -> None:
     """Nothing twice, lost, half, out of the promised order or left behind."""
     redis = request.getfixturevalue("redis_url") if pair.redis else None
     trial = Trial(pair, Places(where.engine, redis, where.run))
     trial.run()
     assert Oracle(trial).judge() == []
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_each_strategy_is_tried_on_each_database(database: str) -> None:
+    """A pair is tried on one of them in turn, and yet none leaves out a strategy that any pair has."""
+    tried = {
+        name for pair, where in IN_TURN.items() if where == database for name in (pair.first, pair.second)
+    }
+    assert tried == {name for pair in ACCEPTED for name in (pair.first, pair.second)}
