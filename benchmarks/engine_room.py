@@ -13,10 +13,11 @@ from oncemq.config.build.catalog import Catalog
 from oncemq.contracts.adapter import SettleFailed
 from oncemq.engine.application import tables_of
 from oncemq.engine.base.hook_points import nothing
-from oncemq.engine.consumer_runtime import ConsumerRuntime, ProcessContext
+from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.crash.time_limits import Watchdog
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.plan import AppPlan
+from oncemq.engine.process_context import ProcessContext
 from oncemq.ledger import schema
 from oncemq.message.envelope import Delivery, Message
 from oncemq.observe.monitor import Monitor

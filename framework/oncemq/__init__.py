@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from oncemq.app import App, open_async_publisher, open_publisher, publisher_of
+    from oncemq.contracts.final_failure import FinalFailure
     from oncemq.contracts.publisher import Publisher
     from oncemq.contracts.strategy import FencingToken
     from oncemq.contracts.verification import Done, NotDone, Unknown
@@ -45,6 +46,7 @@ __all__ = [
     "Done",
     "Envelope",
     "FencingToken",
+    "FinalFailure",
     "HandlerCall",
     "NewMessage",
     "NotDone",
@@ -79,6 +81,7 @@ _HOMES = {
     "Done": "oncemq.contracts.verification",
     "Envelope": "oncemq.message.envelope",
     "FencingToken": "oncemq.contracts.strategy",
+    "FinalFailure": "oncemq.contracts.final_failure",
     "HandlerCall": "oncemq.handler.middlewares",
     "NewMessage": "oncemq.engine.publishers.app_publisher",
     "NotDone": "oncemq.contracts.verification",

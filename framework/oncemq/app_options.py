@@ -1,6 +1,6 @@
 """Types of what `App.topic` and `App.consumer` accept in addition to their named arguments; each means the same as in YAML."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
@@ -98,6 +98,7 @@ class ConsumerOptions(TypedDict, total=False):
     retry: RetryOptions
     on_retry: Literal["go_on", "hold_key"]
     expires: Span | ExpiresOptions
+    on_dead: Callable[..., Any] | str
     isolate: bool
     keep: Span
     limits: LimitOptions

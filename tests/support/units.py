@@ -68,6 +68,7 @@ class UnitBench:
         savepoint_every: how many items of a unit are undone together; None = all.
         guarded: handlers that send statements have savepoints of their own.
         unit: the last one.
+        runner: what runs it.
     """
 
     savepoint_every: int | None = None
@@ -116,7 +117,7 @@ class UnitBench:
             lambda on, _: self.lanes.append(on),
             self.pauses.append,
         )
-        self._runner = UnitRunner(chain, self.attempt, self.lane, tries, self._failed)
+        self.runner = UnitRunner(chain, self.attempt, self.lane, tries, self._failed)
 
     def _built(self, asked: Any, engine: Engine) -> Strategy:
         if isinstance(asked, Strategy):
@@ -146,7 +147,7 @@ class UnitBench:
         )
         unit.savepoint_every, unit.guarded = self.savepoint_every, self.guarded
         self.unit = unit
-        execute = self._runner.execute
+        execute = self.runner.execute
         self.result = execute(unit) if self._loop is None else self._loop.run(execute, unit)
         return [self.result.verdicts[delivery].outcome.value for delivery in deliveries]
 

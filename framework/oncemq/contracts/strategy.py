@@ -188,6 +188,8 @@ class Strategy:
     """An item that violated a unique constraint runs once more in its unit, since `decide` may now see the conflicting row."""
     by_identity: bool = False
     """It decides by a message's identity only, so one call of a batch handler may have several messages of a key."""
+    records_identity: bool = False
+    """Its record of an applied message is the row of its identity in `oncemq_processed`, inserted before the handler runs."""
     parks: bool = False
     """It may answer that a message is parked, so the consumer needs the store of parked messages."""
     caches_applied: bool = False

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from oncemq.engine.background_work import start_upkeep
 from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.clock_skew import ClockWatch
-from oncemq.engine.consumer_runtime import ConsumerRuntime, ProcessContext
+from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.crash.process_lock import ProcessLock
 from oncemq.engine.crash.suspects import SuspectBook, collect, tell
 from oncemq.engine.crash.time_limits import Watchdog
@@ -25,6 +25,7 @@ from oncemq.engine.ordered_pauses import OrderedPauses
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.plan import AppPlan
+from oncemq.engine.process_context import ProcessContext
 from oncemq.engine.status import StatusReporter
 from oncemq.engine.stop_conditions import Ending, Retries, Until
 from oncemq.engine.stop_times import StopTimes

@@ -1,17 +1,10 @@
 """Builds each consumer from its plan: workers, recorders, chains and settlers in running threads."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
-from sqlalchemy import Engine, MetaData
-
-from oncemq.common.clock import Clock
-from oncemq.common.sharding import Layout
 from oncemq.contracts.adapter import Adapter, DeadLetterRequest, SettleFailed
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import UpkeepTask
@@ -20,26 +13,21 @@ from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.scheduler import Scheduler
-from oncemq.engine.crash.flight_recorder import AnyRecorder, Crash, NoRecorder
-from oncemq.engine.crash.suspects import SuspectBook, collect, open_recorder, tell
-from oncemq.engine.crash.time_limits import TimeLimits, TimeLimitSlot, Watchdog
-from oncemq.engine.outbox.confirmed_publisher import Publishing
-from oncemq.engine.outbox.relay import Relay
+from oncemq.engine.crash.flight_recorder import AnyRecorder, Crash, NoRecorder, OnDeadRecorder, Recorder
+from oncemq.engine.crash.suspects import collect, open_recorder, tell
+from oncemq.engine.crash.time_limits import TimeLimits, TimeLimitSlot
 from oncemq.engine.parking.parking_strategies import parking_of, with_parking
 from oncemq.engine.parking.settlement_router import dropping, settling
 from oncemq.engine.parking.sharded import whole
 from oncemq.engine.plan import ConsumerPlan
+from oncemq.engine.process_context import ProcessContext
 from oncemq.engine.settlement.background_settler import BackgroundSettler
 from oncemq.engine.settlement.ledger_dead_letters import KeptLetters
+from oncemq.engine.settlement.on_dead import OnDead
 from oncemq.engine.settlement.settler import Settler
 from oncemq.engine.transaction.async_call import awaiting
-from oncemq.engine.transaction.batch_loop import BatchLoop
-from oncemq.engine.transaction.item_loop import ItemLoop
-from oncemq.engine.transaction.retrier import TransactionRetrier
-from oncemq.engine.transaction.unit_transaction import UnitTransaction
 from oncemq.engine.workers.async_worker import AsyncWorker, InFlightSlot
 from oncemq.engine.workers.direct_unit import DirectRunner, Finisher
-from oncemq.engine.workers.failure_isolation import UnitRunner
 from oncemq.engine.workers.loop_workers import (
     LoopWorker,
     LoopWorkers,
@@ -50,48 +38,12 @@ from oncemq.engine.workers.loop_workers import (
 )
 from oncemq.engine.workers.parked_sweep import sweeps
 from oncemq.engine.workers.threads import Threads
+from oncemq.engine.workers.unit_runners import Told, on_dead_runners, transactional
 from oncemq.engine.workers.worker import Execute, ShardRuntime, Worker, by_unit
 from oncemq.errors import ConfigError
 from oncemq.ledger.records import history
 from oncemq.ledger.records.history import HistoryRow
 from oncemq.message.envelope import Delivery
-from oncemq.observe.observers import Observers
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessContext:
-    """Objects that all consumers of a process share.
-
-    Args:
-        engines: the app's databases: none, one, or every shard in order.
-        layout: which shard a key belongs to; None without shards.
-        clock: the source of time.
-        observers: receive all events.
-        watchdog: enforces time limits.
-        state: the folder of flight recorders; None = none are kept.
-        process: this process's name in the names of its recorders.
-        book: crash suspects; None without recorders.
-        alone: held while a crash suspect runs.
-        leaving: the process must not wait for brokers any longer.
-        publishing: publishes to the app's topics.
-        relays: store and send messages published by transactional handlers, one for each database.
-        point: called with the name of each kill point reached.
-    """
-
-    engines: tuple[Engine, ...]
-    layout: Layout | None
-    clock: Clock
-    observers: Observers
-    watchdog: Watchdog
-    state: Path | None
-    process: str
-    book: SuspectBook | None
-    alone: threading.Lock
-    leaving: threading.Event
-    publishing: Publishing
-    relays: Sequence[Relay | None]
-    point: Callable[[str], None]
-
 
 _LONGEST_DIRECT_UNIT = 0.01
 """Seconds; external effects repeat if a process dies before settling, so it settles soon."""
@@ -104,6 +56,7 @@ class ConsumerRuntime:
         self._shop = shop
         self._recorders: list[AnyRecorder] = []
         self._commit_is_told = False
+        self._told = Told(self._infrastructure_failed, self._lane_changed, self._warn_of_commit)
         self._workers = Threads(plan.name, shop.observers.failed, shop.clock)
         self._settling = Threads(f"{plan.name}-failures", shop.observers.failed, shop.clock)
         parked = [
@@ -137,6 +90,7 @@ class ConsumerRuntime:
             shop.layout,
         )
         self._twins = async_twins(plan, shop.engines)
+        self._on_dead = self._for_the_dead() if plan.on_dead is not None else None
         self.consumer.learn_of_deaths = self.learn_of_deaths
         self.consumer.charge = self._charge
         self._aftermath = BackgroundSettler(self._settler(), self.consumer, shop.observers.failed)
@@ -292,25 +246,19 @@ class ConsumerRuntime:
             handler = awaiting(
                 handler, slot, plan.soft_limit, partial(shop.observers.time_limit, plan.name, None)
             )
-        make_loop = BatchLoop if handler.is_batch else ItemLoop
-        attempt = UnitTransaction(
+        return transactional(
+            plan,
+            shop,
+            shard,
             (self._twins or shop.engines)[shard],
             chain,
-            plan.reader,
-            make_loop(chain, handler, shop.clock.monotonic, recorder, slot, shop.point),
+            handler,
             recorder,
             slot,
-            shop.clock,
-            shop.observers.failed,
-            shop.point,
-            shop.relays[shard],
-            [table for strategy in plan.strategies for table in strategy.tables(MetaData())],
-            isolate=plan.isolate,
-            commits=self._warn_of_commit,
+            self.consumer.lanes[shard],
+            self._told,
+            pause,
         )
-        lane = self.consumer.lanes[shard]
-        tries = TransactionRetrier(attempt, lane, self._infrastructure_failed, self._lane_changed, pause)
-        return UnitRunner(chain, attempt, lane, tries, shop.observers.failed, shop.point).execute
 
     def _direct(self, slot: TimeLimitSlot, recorder: AnyRecorder, shard: int) -> Execute:
         plan, shop = self.consumer.plan, self._shop
@@ -359,12 +307,12 @@ class ConsumerRuntime:
             shop.layout,
         )
 
-    def _recorder(self, number: int) -> AnyRecorder:
+    def _recorder(self, number: int, kind: type[Recorder] = Recorder) -> AnyRecorder:
         state = self._shop.state
         recorder: AnyRecorder = (
             NoRecorder()
             if state is None
-            else open_recorder(state, self._shop.process, self.consumer.plan.scope, number)
+            else open_recorder(state, self._shop.process, self.consumer.plan.scope, number, kind)
         )
         self._recorders.append(recorder)
         return recorder
@@ -388,6 +336,24 @@ class ConsumerRuntime:
             plan.keep,
             self._note,
             self.consumer.intake.signed,
+            self._on_dead,
+        )
+
+    def _for_the_dead(self) -> OnDead:
+        """Return what runs the consumer's `on_dead` function."""
+        plan, shop, layout = self.consumer.plan, self._shop, self._shop.layout
+        recorder = self._recorder(plan.workers, OnDeadRecorder)
+        executes = on_dead_runners(plan, shop, recorder, self._told)
+        return OnDead(
+            plan.scope,
+            lambda shard, unit: executes[shard](unit),
+            shop.engines,
+            (lambda _: 0) if layout is None else layout.shard_of,
+            shop.clock,
+            lambda: self.consumer.intake.suspects,
+            shop.leaving.is_set,
+            shop.leaving.wait,
+            shop.observers.failed,
         )
 
     def _keeper(self) -> Callable[[Sequence[DeadLetterRequest]], Sequence[SettleFailed]] | None:

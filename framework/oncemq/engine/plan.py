@@ -65,6 +65,7 @@ class ConsumerPlan:
         keep: how long records of applied messages are kept; None where there are none.
         history_keys: sign what messages carry of their tries; None = the group's own places are trusted.
         other_scopes: scopes of its former names, whose rows are transferred to it.
+        on_dead: the user's function for messages that failed for good; None without one.
         more_parts: strategies and handler on every shard but the first, if there are several.
     """
 
@@ -89,6 +90,7 @@ class ConsumerPlan:
     history_keys: HistoryKeys | None = None
     other_scopes: tuple[str, ...] = ()
     more_parts: tuple[Part, ...] = ()
+    on_dead: BoundHandler | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:

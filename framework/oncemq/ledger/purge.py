@@ -27,6 +27,7 @@ from oncemq.ledger.database.server_clock import server_moment
 from oncemq.ledger.records import (
     audit,
     claims,
+    final_failures,
     history,
     processed,
     requests,
@@ -62,6 +63,7 @@ PROCESSED = Aged(processed.TABLE, "processed_at")
 CLAIMS = Aged(claims.TABLE, "done_at")
 """Only rows that are done expire; the others wait for an answer."""
 HISTORY = Aged(history.TABLE, "at")
+FINAL_FAILURES = Aged(final_failures.TABLE, "at")
 AUDIT = Aged(audit.TABLE, "at")
 SUSPECTS = Aged(suspects.TABLE, "crashed_at")
 STATES = Aged(states.TABLE, "changed_at")

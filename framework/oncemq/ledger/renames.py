@@ -11,6 +11,7 @@ from oncemq.ledger.messages import dead_letters, parking
 from oncemq.ledger.records import (
     audit,
     claims,
+    final_failures,
     history,
     key_fingerprints,
     processed,
@@ -65,6 +66,7 @@ _KEPT = (
         key_fingerprints.TABLE.c.key,
         key_fingerprints.TABLE.c.taken_at,
     ),
+    _Kept(final_failures.TABLE, final_failures.TABLE.c.consumer, final_failures.TABLE.c.identity),
     _Kept(suspects.TABLE, suspects.TABLE.c.consumer, suspects.TABLE.c.identity),
     _Kept(parking.TABLE, parking.TABLE.c.consumer, noun="parked message"),
     _Kept(dead_letters.TABLE, dead_letters.TABLE.c.consumer, noun="dead letter"),

@@ -33,6 +33,7 @@ from oncemq.ledger.messages import dead_letters, delayed, outbox, parking, trans
 from oncemq.ledger.records import (
     audit,
     claims,
+    final_failures,
     history,
     key_fingerprints,
     processed,
@@ -96,6 +97,7 @@ TABLES: tuple[Table, ...] = (
     suspects.TABLE,
     history.TABLE,
     dead_letters.TABLE,
+    final_failures.TABLE,
     delayed.TABLE,
     lanes.TABLE,
     leases.TABLE,

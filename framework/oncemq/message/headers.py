@@ -21,6 +21,8 @@ ERROR_CLASS = "oncemq-error-class"
 ERROR_TEXT = "oncemq-error-text"
 TRACEBACK = "oncemq-traceback"
 """Of the last attempt: the frames from the handler on."""
+ON_DEAD = "oncemq-on-dead"
+"""Of a dead letter: `done`, or why the consumer's `on_dead` function failed for it."""
 HISTORY_MAC = "oncemq-history-mac"
 """Signs the attempts, see `oncemq.message.signed_history`."""
 DEAD_ID = "oncemq-dead-id"
@@ -52,12 +54,13 @@ HISTORY = frozenset(
         SEALED,
         TRIED,
         WAITING_SINCE,
+        ON_DEAD,
         HISTORY_MAC,
     }
 )
 """Headers written only by a consumer group: trusted on messages from the group's own places, else dropped."""
 
-SPARED_FIRST = (TRACEBACK, ERROR_TEXT, ERROR_CLASS, LAST_FAILED_AT, CONSUMER, ORIGIN_TOPIC)
+SPARED_FIRST = (TRACEBACK, ON_DEAD, ERROR_TEXT, ERROR_CLASS, LAST_FAILED_AT, CONSUMER, ORIGIN_TOPIC)
 """Headers that a copy may drop, in this order, when its headers are too large."""
 
 _SHORT_ERROR = 200

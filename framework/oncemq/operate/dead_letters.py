@@ -60,6 +60,7 @@ def key_of(consumer: ConsumerPlan, letter: DeadLetter) -> str | None:
 def row_of(consumer: ConsumerPlan, letter: DeadLetter) -> dict[str, Any]:
     """Return the row of a list for a dead letter."""
     found = letter.message.headers
+    on_dead = {"on_dead": consumer.redact(found[names.ON_DEAD])} if names.ON_DEAD in found else {}
     return {
         "consumer": consumer.name,
         "id": letter.id,
@@ -73,6 +74,7 @@ def row_of(consumer: ConsumerPlan, letter: DeadLetter) -> dict[str, Any]:
         "published_at": letter.message.published_at,
         "first_failed_at": names.time_of(found, names.FIRST_FAILED_AT),
         "last_failed_at": names.time_of(found, names.LAST_FAILED_AT),
+        **on_dead,
     }
 
 
@@ -158,6 +160,7 @@ class AppDeadLetter:
         reason: the machine-readable reason, such as `rejected` or `no-key`.
         error: class and text of the last error; secrets are masked.
         traceback: of the last error, without values of rows; secrets are masked; None where none was kept.
+        on_dead: `done` where the consumer's `on_dead` function has taken effect, else why it failed; None without one.
         attempts: how often the message was tried.
         dead_at: when it was dead-lettered, aware; None where the broker does not say.
         topic: the original topic.
@@ -176,6 +179,7 @@ class AppDeadLetter:
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
     traceback: str | None = field(default=None, repr=False)
+    on_dead: str | None = None
 
     @classmethod
     def of(cls, consumer: ConsumerPlan, letter: DeadLetter) -> "AppDeadLetter":
@@ -186,7 +190,14 @@ class AppDeadLetter:
             name: row[name] for name in ("consumer", "id", "key", "reason", "error", "attempts", "dead_at")
         }
         trace = consumer.redact(message.headers.get(names.TRACEBACK, "")) or None
-        return cls(**shown, topic=message.topic, headers=own, body=message.body, traceback=trace)
+        return cls(
+            **shown,
+            topic=message.topic,
+            headers=own,
+            body=message.body,
+            traceback=trace,
+            on_dead=row.get("on_dead"),
+        )
 
 
 class DeadLetters:

@@ -12,7 +12,16 @@ from oncemq.errors import BrokerError
 from oncemq.ledger.coordination import pauses
 from oncemq.ledger.coordination.pauses import Pause
 from oncemq.ledger.messages import delayed, outbox, parking
-from oncemq.ledger.records import audit, claims, history, processed, requests, states, suspects
+from oncemq.ledger.records import (
+    audit,
+    claims,
+    final_failures,
+    history,
+    processed,
+    requests,
+    states,
+    suspects,
+)
 from oncemq.operate.brokers import by_broker
 from oncemq.operate.dead_letters import Filter, found_letters, row_of
 from oncemq.operate.letters import EVERYTHING, Tell
@@ -86,6 +95,7 @@ def _rows(
 ) -> dict[str, list[dict[str, Any]]]:
     return {
         "processed": processed.of_key(connection, key),
+        "final_failures": final_failures.of_key(connection, key),
         "claims": claims.of_key(connection, key),
         "states": states.of_key(connection, key),
         "strategies": _strategies(connection, key, shard, consumers),

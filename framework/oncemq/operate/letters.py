@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from uuid import uuid4
 
 from sqlalchemy import Engine, inspect
@@ -11,8 +11,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from oncemq.common.error_text import describe
 from oncemq.contracts.adapter import Adapter, DeadLetter, ParkedDeadLetter, Refused
 from oncemq.engine.plan import AppPlan, ConsumerPlan
-from oncemq.errors import BrokerRefused
+from oncemq.errors import BrokerRefused, MessageRefused
 from oncemq.ledger.messages import dead_letters as ledger
+from oncemq.ledger.records import final_failures
 from oncemq.message import headers as names
 
 EVERYTHING = 10_000_000
@@ -30,7 +31,7 @@ class Letters:
     Args:
         adapter: the broker, prepared.
         consumer: the owner of the dead letters.
-        engine: the app's database; None = no database.
+        engines: the app's databases; none without one.
         tell: called when some cannot be shown; a Python warning unless given.
 
     Attributes:
@@ -38,12 +39,14 @@ class Letters:
     """
 
     def __init__(
-        self, adapter: Adapter, consumer: ConsumerPlan, engine: Engine | None, tell: Tell | None = None
+        self, adapter: Adapter, consumer: ConsumerPlan, engines: Sequence[Engine], tell: Tell | None = None
     ) -> None:
         self._tell = tell or _warned
         self._adapter = adapter
         self.consumer = consumer
-        self._engine = engine
+        self._engines = engines
+        self._engine = engines[0] if engines else None
+        self._identities: dict[str, str] = {}
 
     def all(self) -> Iterator[DeadLetter]:
         """Yield those of the ledger, then those of the broker, each oldest first; close it before anything else.
@@ -51,6 +54,12 @@ class Letters:
         Raises:
             BrokerRefused: the broker cannot list dead letters.
         """
+        for letter in self._found():
+            if names.ON_DEAD in letter.message.headers:
+                self._note(letter)
+            yield letter
+
+    def _found(self) -> Iterator[DeadLetter]:
         yield from self._kept()
         if not self._adapter.capabilities.browse_dead_letters:
             raise BrokerRefused(f"broker {self.consumer.broker!r} cannot list dead letters")
@@ -62,6 +71,7 @@ class Letters:
         Raises:
             BrokerError: the broker refuses one now; it stays, as do those after it.
         """
+        self._may_run(ids)
         kept, others = _split(ids)
         count = sum(map(self._replay_kept, kept))
         return (
@@ -75,6 +85,18 @@ class Letters:
         return (
             count + self._adapter.purge_dead_letters(self.consumer.subscription, others) if others else count
         )
+
+    def _note(self, letter: DeadLetter) -> None:
+        with suppress(MessageRefused):
+            self._identities[letter.id] = self.consumer.reader.read(letter.message)[0].identity
+
+    def _may_run(self, ids: Sequence[str]) -> None:
+        """Let messages run again for which `on_dead` has taken effect; those of `all` are known."""
+        chosen = [identity for each in ids if (identity := self._identities.get(each)) is not None]
+        if chosen:
+            for engine in self._engines:
+                with engine.begin() as connection:
+                    final_failures.forget(connection, self.consumer.scope, chosen)
 
     def _kept(self) -> Iterator[DeadLetter]:
         if self._engine is None:
@@ -116,7 +138,7 @@ class Letters:
 
 def letters_of(plan: AppPlan, adapter: Adapter, consumer: ConsumerPlan, tell: Tell | None = None) -> Letters:
     """Return the dead letters of a consumer; those that cannot be shown go to `tell`, or are a Python warning."""
-    return Letters(adapter, consumer, plan.engines[0] if plan.engines else None, tell)
+    return Letters(adapter, consumer, plan.engines, tell)
 
 
 def _warned(text: str) -> None:

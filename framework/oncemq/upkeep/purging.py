@@ -11,6 +11,7 @@ from oncemq.ledger.purge import (
     AUDIT,
     BATCH,
     CLAIMS,
+    FINAL_FAILURES,
     HISTORY,
     LOCKED_ROWS,
     PROCESSED,
@@ -35,7 +36,10 @@ def purge_tasks(app: str, keep: Mapping[str, timedelta], clock: Clock) -> list[U
         clock: the time source.
     """
     tasks = [
-        purge_task(f"purge {scope}", Purger((PROCESSED, CLAIMS, HISTORY, AUDIT, SUSPECTS), scope, age, clock))
+        purge_task(
+            f"purge {scope}",
+            Purger((PROCESSED, FINAL_FAILURES, CLAIMS, HISTORY, AUDIT, SUSPECTS), scope, age, clock),
+        )
         for scope, age in sorted(keep.items())
     ]
     if keep:

@@ -46,6 +46,7 @@ class Tiered(Strategy):
 
     traits: ClassVar[Traits] = Traits(decides=True)
     by_identity = True
+    records_identity = True
 
     def __init__(
         self, records: ProcessedRecords, fingerprint: Fingerprint | None, options: TierOptions, scope: Scope

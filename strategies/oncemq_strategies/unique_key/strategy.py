@@ -46,7 +46,7 @@ class UniqueKey(Strategy):
     def __init__(self, records: _Records) -> None:
         self._records = records
         self.second_look = isinstance(records, ConstraintRecords)
-        self.by_identity = not self.second_look
+        self.by_identity = self.records_identity = not self.second_look
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:

@@ -139,7 +139,7 @@ class Journey:
 
     def letters(self, adapter: Adapter, plan: ConsumerPlan) -> list[DeadLetter]:
         """Return the dead letters of a consumer, wherever they lie."""
-        return list(Letters(adapter, plan, self.engine).all())
+        return list(Letters(adapter, plan, [self.engine]).all())
 
     def _all_applied(self, healthy: int) -> bool:
         # Counted by the database, and not often: what looks takes the time of what is looked at.
@@ -175,7 +175,7 @@ class Journey:
         subscriptions = [self.broker.subscription(WITNESS)]
         for plan in self.plans:
             letters = self.letters(self._publisher, plan)
-            found = Letters(self._publisher, plan, self.engine)
+            found = Letters(self._publisher, plan, [self.engine])
             ids = [letter.id for letter in letters]
             assert sum(found.replay(ids[at : at + _EACH]) for at in range(0, len(ids), _EACH)) == hostile
             assert self.letters(self._publisher, plan) == []

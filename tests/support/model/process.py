@@ -13,9 +13,10 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import Scope, Strategy
 from oncemq.engine.application import ConsumerSink
 from oncemq.engine.base.overtaken import OVERTAKEN
-from oncemq.engine.consumer_runtime import ConsumerRuntime, ProcessContext
+from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.crash.time_limits import Watchdog
 from oncemq.engine.outbox.confirmed_publisher import Publishing
+from oncemq.engine.process_context import ProcessContext
 from oncemq.errors import InfrastructureError, Reject, Retry
 from oncemq.message.envelope import Delivery, Envelope
 from oncemq.message.expressions import compile_expression

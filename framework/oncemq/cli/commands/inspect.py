@@ -17,6 +17,10 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "processed",
         {"consumer": "consumer", "identity": "identity", "processed_at": "at", "result": "result"},
     ),
+    "final_failures": (
+        "failed for good, on_dead has taken effect",
+        {"consumer": "consumer", "identity": "identity", "at": "at", "code": "code", "reason": "reason"},
+    ),
     "claims": (
         "claims on effects outside the database",
         {

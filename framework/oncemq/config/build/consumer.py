@@ -22,6 +22,7 @@ from oncemq.config.build.consumer_rules import (
     check_times,
 )
 from oncemq.config.build.importing import import_object
+from oncemq.config.build.on_dead import bind_on_dead, guard_of
 from oncemq.config.build.payload_fields import check_fields
 from oncemq.config.build.reader import build_reader
 from oncemq.config.build.retry_rules import with_rules
@@ -101,7 +102,7 @@ def build_consumer(
     """
     before = len(around.report.problems.errors)
     settled = replace(settled, retry=with_rules(settled, around.folder, around.report))
-    function = _handler(settled, around)
+    function = _function(settled.handler, "handler", settled, around)
     middlewares = build_middlewares(
         settled.middlewares, settled.path("middlewares"), around.folder, around.report, around.middlewares
     )
@@ -115,7 +116,14 @@ def build_consumer(
     if function is not None and chain is not None:
         handler = _bind(function, chain, settled, around, publishers)
     _check(settled, around, chain, handler)
-    last = (*_expiry(settled, around), *_after_commit(settled, around))
+    on_dead = bind_on_dead(
+        settled,
+        chain or (),
+        lambda name: _function(name, "on_dead", settled, around),
+        publishers,
+        around.report,
+    )
+    last = (*_expiry(settled, around), *guard_of(settled), *_after_commit(settled, around))
     if handler is None or chain is None or reader is None or len(around.report.problems.errors) > before:
         return None
     parts = _more_parts(function, settled, around, publishers)
@@ -146,6 +154,7 @@ def build_consumer(
         history_keys=around.history_keys.get(settled.broker),
         more_parts=tuple(Part((*part.strategies, *last), part.handler) for part in parts),
         other_scopes=tuple(f"{around.app}.{other}" for other in settled.other_names),
+        on_dead=on_dead,
     )
 
 
@@ -184,10 +193,10 @@ def _after_commit(settled: ConsumerSettings, around: BuildContext) -> tuple[Stra
     return (AfterCommit(settled.name, around.middlewares),)
 
 
-def _handler(settled: ConsumerSettings, around: BuildContext) -> Any:
-    path = settled.path("handler")
+def _function(named: Any, option: str, settled: ConsumerSettings, around: BuildContext) -> Any:
+    path = settled.path(option)
     try:
-        found = settled.handler
+        found = named
         if not callable(found):
             found = import_object(found, around.folder)
     except WrongValue as error:
@@ -196,7 +205,7 @@ def _handler(settled: ConsumerSettings, around: BuildContext) -> Any:
     if not callable(found):
         around.report.at(
             path,
-            f"{settled.handler!r} is not a function",
+            f"{named!r} is not a function",
             "name a function: def handler(order: dict) -> None",
         )
         return None

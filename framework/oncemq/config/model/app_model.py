@@ -174,6 +174,12 @@ class ConsumerOptions(Section):
         description="A message that is too old does not run: a duration since it was published, or the expression of its deadline.",
         examples=["10m", "headers.deadline"],
     )
+    on_dead: Reference | None = Field(
+        None,
+        description="Your function, as `module:name`, that runs once when a message has finally failed, in a transaction of its own: "
+        "to undo, to tell someone. Needs `unique_key` or `tiered`.",
+        examples=["orders:compensate"],
+    )
     keep: Duration | None = Field(
         None,
         description="How long it is remembered that a message was applied; longer than it can come again. Default 7d.",

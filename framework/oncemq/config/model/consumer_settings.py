@@ -63,6 +63,7 @@ class ConsumerSettings:
         expires_after: how long a message may wait since it was published; None = as long as it likes.
         deadline: the expression of a message's own deadline; None = it has none.
         bury_expired: an expired message becomes a dead letter, also if it was never tried.
+        on_dead: the function for messages that have finally failed, or its name; None = there is none.
         keep: how long dedup records are kept.
         workers: threads or tasks.
         in_flight: maximum of unsettled deliveries.
@@ -97,6 +98,7 @@ class ConsumerSettings:
     expires_after: timedelta | None
     deadline: str | None
     bury_expired: bool
+    on_dead: Any
     keep: timedelta
     workers: int
     in_flight: int
@@ -243,6 +245,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         expires_after=sources.first("expires", "after"),
         deadline=sources.first("expires", "deadline"),
         bury_expired=sources.first("expires", "then") == "dead_letter",
+        on_dead=sources.first("on_dead"),
         keep=sources.first("keep", default=DEFAULT_KEEP),
         workers=sources.first("workers", default=1 if transactional else EXTERNAL_WORKERS),
         in_flight=sources.first("in_flight", default=DEFAULT_IN_FLIGHT),

@@ -14,10 +14,11 @@ import os
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oncemq.common.private_files import open_private, state_folder
+from oncemq.ledger.records.suspects import on_dead
 from oncemq.message.envelope import Envelope
 
 _HEAD = struct.Struct("<IIII")
@@ -84,6 +85,14 @@ class Recorder:
     def disown(self) -> None:
         """Remove the file of a worker that still runs, when the process nevertheless ends normally."""
         self._path.unlink(missing_ok=True)
+
+
+class OnDeadRecorder(Recorder):
+    """Charges the consumer's `on_dead` function for a message with a death of the process, not the message."""
+
+    def begin(self, envelopes: Sequence[Envelope]) -> None:
+        """Record the names of the coming run."""
+        super().begin([replace(each, identity=on_dead(each.identity)) for each in envelopes])
 
 
 class NoRecorder:

@@ -25,9 +25,11 @@ def recorder_path(state: Path, process: str, scope: str, worker: int) -> Path:
     return state / f"{quote(scope, safe='')}@{process}@{worker}{_SUFFIX}"
 
 
-def open_recorder(state: Path, process: str, scope: str, worker: int) -> Recorder:
+def open_recorder(
+    state: Path, process: str, scope: str, worker: int, kind: type[Recorder] = Recorder
+) -> Recorder:
     """Return a recorder that `collect` finds after the process of that name has died."""
-    return Recorder(recorder_path(state, process, scope, worker))
+    return kind(recorder_path(state, process, scope, worker))
 
 
 class SuspectBook:

@@ -16,6 +16,7 @@ from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest, SettleFail
 from oncemq.contracts.verdict import Outcome, Verdict, reject, retry
 from oncemq.engine.base.error_verdicts import DIED, EXHAUSTED
 from oncemq.engine.base.overtaken import OVERTAKEN, tries_of
+from oncemq.engine.settlement.on_dead import APPLIED_MEANWHILE, OnDead
 from oncemq.errors import BrokerError, BrokerRefused, DeliveryVoid, OnceMQError, SettleError
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
@@ -88,6 +89,7 @@ class Settler:
         longest: how long records of applied messages are kept; a later retry would take effect again.
         tried: called with (delivery, code, reason) of failed messages whose retry is certain, those of a unit together.
         sign: returns the headers of a delivery's copy with their signature.
+        on_dead: runs the user's function for a message before its dead letter is sent; None without one.
     """
 
     def __init__(
@@ -106,10 +108,12 @@ class Settler:
         longest: timedelta | None = None,
         tried: Callable[[Sequence[tuple[Delivery, str, str]]], None] = lambda _tries: None,
         sign: Callable[[Delivery, dict[str, str]], dict[str, str]] = lambda _delivery, headers: headers,
+        on_dead: OnDead | None = None,
     ) -> None:
         self._consumer = consumer
         self._tried = tried
         self._sign = sign
+        self._on_dead = on_dead
         self._longest = longest
         self._adapter = adapter
         self._policy = policy
@@ -262,6 +266,12 @@ class Settler:
         ]
 
     def _bury(self, dead: list[tuple[DeadLetterRequest, Verdict, str]]) -> None:
+        if self._on_dead is not None:
+            dead, applied = self._on_dead.before(dead, self._reason, self._clean)
+            self._point("on-dead-done")
+            if applied:
+                self._acknowledge(applied)
+                self._tried([(each, Outcome.DUPLICATE.value, APPLIED_MEANWHILE) for each in applied])
         letters = {each.delivery: each for each, _, _ in dead}
         settled, broken = self._insist(self._adapter.dead_letter, dict(letters))
         if broken and self._keep is not None:

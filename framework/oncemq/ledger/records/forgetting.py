@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Column, Connection, Table, and_, bindparam, delete, or_, select
 
 from oncemq.errors import LedgerError
-from oncemq.ledger.records import claims, key_fingerprints, processed, sequences, states
+from oncemq.ledger.records import claims, final_failures, key_fingerprints, processed, sequences, states
 
 BATCH: Final = 500
 """Records in one transaction."""
@@ -107,7 +107,11 @@ class _Kind:
         return Record(self.table.name, identity, row["key"], value, row[self.at])
 
 
-_OF_MESSAGES = (_Kind(processed.TABLE, "processed_at"), _Kind(claims.TABLE, "done_at", "state"))
+_OF_MESSAGES = (
+    _Kind(processed.TABLE, "processed_at"),
+    _Kind(final_failures.TABLE, "at", "code"),
+    _Kind(claims.TABLE, "done_at", "state"),
+)
 _OF_KEYS = (
     _Kind(states.TABLE, "changed_at", "state"),
     _Kind(sequences.TABLE, "moved_at", "last"),

@@ -24,11 +24,17 @@ TABLE = ledger_table(
 )
 
 _OVERRUNS = "hard-limit:"
+_ON_DEAD = "on-dead:"
 
 
 def overruns(identity: str) -> str:
     """Return the name under which deaths by the hard time limit of this message are counted."""
     return f"{_OVERRUNS}{blake2b(identity.encode(), digest_size=16).hexdigest()}"
+
+
+def on_dead(identity: str) -> str:
+    """Return the name under which deaths while the consumer's `on_dead` function ran for this message are counted."""
+    return f"{_ON_DEAD}{blake2b(identity.encode(), digest_size=16).hexdigest()}"
 
 
 def load(connection: Connection, consumer: str) -> dict[str, int]:
@@ -62,7 +68,7 @@ def charge(
 def clear(connection: Connection, consumer: str, identities: Collection[str]) -> None:
     """Delete the crash counts of messages that are settled."""
     if identities:
-        names = sorted({*identities, *map(overruns, identities)})
+        names = sorted({*identities, *map(overruns, identities), *map(on_dead, identities)})
         ours = (TABLE.c.consumer == consumer) & TABLE.c.identity.in_(names)
         connection.execute(delete(TABLE).where(ours))
 

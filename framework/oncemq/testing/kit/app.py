@@ -264,6 +264,26 @@ class TestApp:
         self._settle()
         return again
 
+    def replay(self, outcome: Outcome) -> Outcome:
+        """Send the dead letters of a message to their consumers again, as `oncemq dead-letters replay`; returns the new outcome.
+
+        Raises:
+            LookupError: it has none.
+        """
+        plan, found = self._running, []
+        for consumer in plan.consumers:
+            letters = letters_of(plan, plan.adapters[consumer.broker], consumer)
+            ids = [each.id for each in letters.all() if each.message.message_id == outcome.message_id]
+            if ids:
+                found.append((letters, ids))
+        if not found:
+            raise LookupError(f"no consumer has a dead letter of this message: {outcome!r}")
+        again = self._expected(outcome.topic, outcome.message)
+        for letters, ids in found:
+            letters.replay(ids)
+        self._settle()
+        return again
+
     def crash_after_commit(self, topic: str, body: Any, **more: Any) -> Outcome:
         """Publish a message, and let the process die after its effects are committed and before it is acknowledged.
 

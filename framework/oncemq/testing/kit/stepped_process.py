@@ -11,11 +11,12 @@ from sqlalchemy import ColumnElement, Engine, Table, func, select
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.engine.application import ConsumerSink, tables_of
 from oncemq.engine.background_work import tasks_of
-from oncemq.engine.consumer_runtime import ConsumerRuntime, ProcessContext
+from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.crash.time_limits import TimeLimits, TimeLimitSlot, Watchdog
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.plan import AppPlan
+from oncemq.engine.process_context import ProcessContext
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
 from oncemq.ledger.database.connect import READ_ONLY

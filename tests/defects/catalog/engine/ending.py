@@ -8,6 +8,8 @@ EXPIRY = "framework/oncemq/engine/base/expiry.py"
 EXPIRIES = "tests/unit/engine/base/test_expiry.py"
 OVERTAKEN = "tests/unit/engine/base/test_overtaken.py"
 SEQUENCE = "strategies/oncemq_strategies/sequence/strategy.py"
+ON_DEAD = "tests/unit/engine/settlement/test_on_dead.py"
+KIT_ON_DEAD = "tests/suites/kit/test_on_dead.py"
 BUILD = "tests/unit/config/build/test_plan.py"
 
 DEFECTS = (
@@ -28,6 +30,78 @@ DEFECTS = (
         "A message whose time is over does not run.",
         [Edit(EXPIRY, "if until < now else PROCEED", "if False else PROCEED")],
         [f"{EXPIRIES}::test_the_history_has_it"],
+    ),
+    Defect(
+        "dead-is-a-duplicate",
+        "A copy of what failed for good is a dead letter, and not settled as the duplicate of an applied message.",
+        [
+            Edit(
+                "framework/oncemq/engine/base/final_failures.py",
+                "Traits(decides=False, counts=True)",
+                "Traits(decides=False)",
+            )
+        ],
+        [f"{ON_DEAD}::test_a_message_that_has_failed_for_good_is_never_applied[sqlite]"],
+    ),
+    Defect(
+        "undone-and-applied",
+        "The function for what failed for good and a copy's handler exclude each other.",
+        [
+            Edit(
+                "framework/oncemq/engine/base/final_failures.py",
+                "return PROCEED if item.envelope.identity in run.notes[self] else DUPLICATE",
+                "return PROCEED",
+            )
+        ],
+        [f"{ON_DEAD}::test_a_message_whose_copy_was_applied_has_not_failed[sqlite]"],
+    ),
+    Defect(
+        "undone-again-by-death",
+        "A process that dies before the dead letter is sent does not undo the message a second time.",
+        [
+            Edit(
+                "framework/oncemq/engine/base/final_failures.py",
+                """                final_failures.add(
+                    run.connection,
+                    run.consumer,
+                    identity,
+                    item.key,
+                    failure.code,
+                    failure.error,
+                    self._clock.now(),
+                )
+""",
+                """                run.connection.info["failure"] = failure
+                if self._bulk is not None:
+                    self._bulk.delete(run.connection, run.consumer, [identity])
+""",
+            )
+        ],
+        [f"{KIT_ON_DEAD}::test_a_death_before_the_dead_letter_is_sent_undoes_once[memory]"],
+    ),
+    Defect(
+        "failed-undoing-recorded",
+        "A function that fails leaves no record, by which copies would count as dead or applied.",
+        [
+            Edit(
+                "framework/oncemq/engine/base/final_failures.py",
+                "elif identity in new and self._bulk is not None:",
+                "elif False and new and self._bulk is not None:",
+            )
+        ],
+        [f"{ON_DEAD}::test_its_failure_leaves_nothing_behind[sqlite-before]"],
+    ),
+    Defect(
+        "death-in-on-dead-loops",
+        "A function that ends its process is given up for that message.",
+        [Edit("framework/oncemq/engine/settlement/on_dead.py", ">= _DEATHS", ">= 1000")],
+        [f"{ON_DEAD}::test_a_function_that_ends_its_process_is_given_up[sqlite]"],
+    ),
+    Defect(
+        "replayed-stays-dead",
+        "A dead letter that an operator replays runs again.",
+        [Edit("framework/oncemq/operate/letters.py", "        self._may_run(ids)\n", "")],
+        [f"{KIT_ON_DEAD}::test_a_replayed_message_runs_again[memory]"],
     ),
     Defect(
         "death-is-no-try",

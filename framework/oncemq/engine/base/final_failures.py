@@ -1,0 +1,97 @@
+"""Messages that failed for good: `on_dead` runs once for each, and their handler never runs again.
+
+The function's transaction inserts the record that `unique_key` and `tiered` insert before a handler, so it and a copy's
+handler exclude each other, and beside it a row that says why the message is dead. Whoever meets the row afterwards – a
+redelivery because the process died before the dead letter was sent, or another copy – sends the dead letter, and runs nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from sqlalchemy import MetaData, Table
+
+from oncemq.common.clock import Clock
+from oncemq.contracts.final_failure import FinalFailure
+from oncemq.contracts.strategy import Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import DUPLICATE, PROCEED, Verdict, reject
+from oncemq.ledger.records import final_failures, processed
+from oncemq.ledger.sql.bulk import Bulk, Shape
+from oncemq.ledger.sql.bulk_dialects import bulk_for
+from oncemq.ledger.sql.tables import attach
+
+
+class FinalGuard(Strategy):
+    """Dead-letters again what failed for good; the last step of the chain of a consumer with `on_dead`.
+
+    It reads its rows after `unique_key` has waited for others that insert the same record, and is asked about duplicates, too.
+    """
+
+    traits: ClassVar[Traits] = Traits(decides=False, counts=True)
+    name = "on_dead"
+    by_identity = True
+
+    def tables(self, metadata: MetaData) -> Sequence[Table]:
+        """Return the table of final failures."""
+        return (attach(final_failures.TABLE, metadata),)
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Read which of the messages failed for good."""
+        run.notes[self] = final_failures.load(
+            run.connection, run.consumer, (item.envelope.identity for item in items)
+        )
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Return PROCEED, or Reject with the code and the reason of the failure."""
+        found: Mapping[str, tuple[str, str]] = run.notes[self]
+        if not found or item.envelope.identity not in found:
+            return PROCEED
+        code, reason = found[item.envelope.identity]
+        return reject(reason, code=code)
+
+
+class FinalRecord(Strategy):
+    """Lets `on_dead` run once for an identity that was not applied; the only step before that function.
+
+    Args:
+        clock: the source of time.
+    """
+
+    traits: ClassVar[Traits] = Traits(decides=True)
+    name = "on_dead"
+    by_identity = True
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._bulk: Bulk | None = None
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Insert the record of the one message; waits for a copy whose handler is running."""
+        if self._bulk is None:
+            shape = Shape(processed.TABLE, "identity", "processed_at", inserted=("key",))
+            self._bulk = bulk_for(run.connection.dialect, shape)
+        rows = [(item.envelope.identity, item.key) for item in items]
+        run.notes[self] = self._bulk.insert_new(run.connection, run.consumer, rows, self._clock.now())
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Return PROCEED, or DUPLICATE: a copy was applied, or the function has run."""
+        return PROCEED if item.envelope.identity in run.notes[self] else DUPLICATE
+
+    def save(self, run: Run) -> None:
+        """Store why the message failed, or remove the record: the function has failed."""
+        new: set[str] = run.notes[self]
+        for item in run.items:
+            identity = item.envelope.identity
+            if item.verdict is PROCEED:
+                failure: FinalFailure = run.unit.notes[FinalFailure]
+                final_failures.add(
+                    run.connection,
+                    run.consumer,
+                    identity,
+                    item.key,
+                    failure.code,
+                    failure.error,
+                    self._clock.now(),
+                )
+            elif identity in new and self._bulk is not None:
+                self._bulk.delete(run.connection, run.consumer, [identity])
