@@ -72,6 +72,7 @@ def test_json_is_one_object(line):
     assert list(found) == [
         "key",
         "processed",
+        "final_failures",
         "claims",
         "states",
         "strategies",
