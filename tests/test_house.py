@@ -13,7 +13,13 @@ import pytest
 
 import house_rules
 import oncemq.errors
-from oncemq.engine.base.hook_points import DELAYED_POINTS, OUTBOX_POINTS, POINTS, TRANSACTION_POINTS
+from oncemq.engine.base.hook_points import (
+    DELAYED_POINTS,
+    ON_DEAD_POINTS,
+    OUTBOX_POINTS,
+    POINTS,
+    TRANSACTION_POINTS,
+)
 from oncemq.errors import MissingExtra
 
 ROOT = Path(__file__).parents[1]
@@ -151,7 +157,7 @@ def test_every_named_point_is_told_somewhere(trees: dict[str, ast.Module]) -> No
         and node.args
         and isinstance(node.args[0], ast.Constant)
     }
-    assert told == {*POINTS, *OUTBOX_POINTS, *DELAYED_POINTS, *TRANSACTION_POINTS}
+    assert told == {*POINTS, *OUTBOX_POINTS, *ON_DEAD_POINTS, *DELAYED_POINTS, *TRANSACTION_POINTS}
 
 
 def test_the_tree_of_errors_is_the_one_that_is_drawn() -> None:

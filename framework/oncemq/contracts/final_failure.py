@@ -1,4 +1,4 @@
-"""What a consumer's `on_dead` function learns about the message that failed for good."""
+"""The argument that tells a consumer's `on_dead` function why its message failed for good."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,9 @@
-"""Builds what is around handlers: middlewares, and tracing, for which OpenTelemetry is imported only where the app asks for it."""
+"""Builds what is around handlers: middlewares, the function for what has finally failed, and tracing.
 
-from collections.abc import Sequence
+OpenTelemetry is imported only where the app asks for it.
+"""
+
+from collections.abc import Callable, Sequence
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +14,13 @@ from oncemq.config.model.app_model import AppModel
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue
 from oncemq.config.source.tree import Path
-from oncemq.errors import ConfigError, MissingExtra
-from oncemq.handler.binding import BoundHandler
+from oncemq.contracts.final_failure import FinalFailure
+from oncemq.contracts.publisher import Publisher, Publishers
+from oncemq.contracts.strategy import Strategy
+from oncemq.contracts.unit import Item, Run
+from oncemq.engine.base.final_failures import FinalGuard
+from oncemq.errors import ConfigError, MissingExtra, OnceMQError
+from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.middlewares import Middleware, doubts, middleware_of
 
 if TYPE_CHECKING:
@@ -103,3 +111,67 @@ def _name_of(wanted: Any) -> str:
         return str(wanted)
     kind = wanted if isinstance(wanted, type) else type(wanted)
     return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def guard_of(settled: ConsumerSettings) -> tuple[Strategy, ...]:
+    """Return the chain's step that keeps what failed for good from running again."""
+    return (FinalGuard(),) if settled.on_dead is not None else ()
+
+
+def bind_on_dead(
+    settled: ConsumerSettings,
+    chain: Sequence[Strategy],
+    find: Callable[[Any], Any],
+    publishers: Publishers,
+    report: Reporter,
+) -> BoundHandler | None:
+    """Return the consumer's `on_dead` function; None without one, or if it is not usable, which is reported.
+
+    Args:
+        settled: the consumer's settings.
+        chain: its strategies.
+        find: returns the function that a name stands for; None when it has reported why there is none.
+        publishers: makes the Publisher that it may request.
+        report: receives problems.
+    """
+    if settled.on_dead is None:
+        return None
+    path = settled.path("on_dead")
+    if not settled.transactional or not any(strategy.records_identity for strategy in chain):
+        report.at(
+            path,
+            f"{settled.name}: on_dead shares the record by which unique_key and tiered know an applied message, and this consumer has none",
+            "write effects: database and strategies: [unique_key, …], without `table`",
+        )
+        return None
+    function = find(settled.on_dead)
+    if function is None:
+        return None
+    try:
+        bound = bind(
+            function,
+            name=settled.on_dead
+            if isinstance(settled.on_dead, str)
+            else getattr(function, "__name__", "on_dead"),
+            provided={Publisher: publishers.of_item, FinalFailure: _failure},
+            shared={Publisher: publishers.of_run},
+            effects=settled.effects,
+            body_format=settled.format,
+        )
+    except OnceMQError as error:
+        report.error(path, error)
+        return None
+    if bound.is_async or bound.is_batch:
+        report.at(
+            path,
+            f"{settled.name}: {bound.name} is {'an async function' if bound.is_async else 'for batches'}: on_dead is called for "
+            "one message, and waits for the function",
+            "write a plain function: def compensate(order: OrderPaid, failure: FinalFailure, session: Session)",
+        )
+        return None
+    return bound
+
+
+def _failure(run: Run, item: Item) -> FinalFailure:  # noqa: ARG001
+    failure: FinalFailure = run.unit.notes[FinalFailure]
+    return failure

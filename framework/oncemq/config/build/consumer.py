@@ -11,7 +11,7 @@ from oncemq.common.clock import Clock
 from oncemq.common.error_text import describe
 from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
-from oncemq.config.build.around_handlers import build_middlewares, with_spans
+from oncemq.config.build.around_handlers import bind_on_dead, build_middlewares, guard_of, with_spans
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer_rules import (
     check_chain,
@@ -22,7 +22,6 @@ from oncemq.config.build.consumer_rules import (
     check_times,
 )
 from oncemq.config.build.importing import import_object
-from oncemq.config.build.on_dead import bind_on_dead, guard_of
 from oncemq.config.build.payload_fields import check_fields
 from oncemq.config.build.reader import build_reader
 from oncemq.config.build.retry_rules import with_rules

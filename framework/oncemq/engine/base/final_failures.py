@@ -1,8 +1,9 @@
 """Messages that failed for good: `on_dead` runs once for each, and their handler never runs again.
 
 The function's transaction inserts the record that `unique_key` and `tiered` insert before a handler, so it and a copy's
-handler exclude each other, and beside it a row that says why the message is dead. Whoever meets the row afterwards – a
-redelivery because the process died before the dead letter was sent, or another copy – sends the dead letter, and runs nothing.
+handler exclude each other, and beside it a row that says why the message is dead. A message that
+has the row afterwards – redelivered because the process died before the dead letter was sent, or another copy – becomes a dead letter, and
+nothing runs for it.
 """
 
 from collections.abc import Mapping, Sequence

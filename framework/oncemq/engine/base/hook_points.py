@@ -22,6 +22,9 @@ POINTS = (
 OUTBOX_POINTS = ("outbox-published",)
 """Between a broker's confirmation of a handler's published message and the deletion of its row."""
 
+ON_DEAD_POINTS = ("on-dead-done",)
+"""After a consumer's `on_dead` function has committed, and before the dead letter is sent."""
+
 DELAYED_POINTS = ("delayed-released",)
 """After messages that are due have moved to the outbox, and before they are sent."""
 

@@ -166,7 +166,7 @@ def test_its_failure_leaves_nothing_behind(engine: Engine, *, writes: bool) -> N
 
 
 def test_an_unavailable_database_is_waited_for(engine: Engine) -> None:
-    """It fails nobody."""
+    """No message is charged."""
     pair = Pair(engine)
     pair.trouble = InfrastructureError("the database is away")
     assert pair.fail().ending is Ending.DONE
