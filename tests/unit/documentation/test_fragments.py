@@ -222,6 +222,23 @@ def test_alembic_leaves_the_ledger_alone(part: Part) -> None:
     assert include("points", "table", {})
 
 
+@shows("docs/failures.md", "def compensate")
+def test_the_customer_of_what_has_finally_failed_is_told(part: Part) -> None:
+    """The function publishes with the reason."""
+
+    def ship(order: dict[str, Any]) -> None:
+        raise oncemq.Reject(f"no carrier for {order['order_id']}")
+
+    app = App("page", brokers={"local": "embedded://"}, database="sqlite://")
+    for name in ("orders", "order.not-shipped"):
+        app.topic(name, key="body.order_id", strategies=["unique_key"])
+    app.consumer(topic="orders", on_dead=part.run().compensate)(ship)
+    with TestApp(app) as running:
+        running.publish("orders", {"order_id": "A-1"})
+        (told,) = running.published("order.not-shipped")
+    assert told.body == {"order_id": "A-1", "why": "rejected"}
+
+
 @shows("docs/delayed-messages.md", "def cancel_unpaid")
 def test_an_order_that_is_not_paid_is_cancelled(part: Part) -> None:
     """The other one is paid in time, so its message for later is forgotten."""
