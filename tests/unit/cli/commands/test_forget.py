@@ -13,7 +13,7 @@ from oncemq.errors import LedgerError
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import workers
 from oncemq.ledger.database.engine import make_engine
-from oncemq.ledger.records import claims, history, processed, sequences, states
+from oncemq.ledger.records import claims, final_failures, history, processed, sequences, states
 from oncemq.ledger.records.forgetting import Choice
 from oncemq.operate.auditing import Operator
 from oncemq.operate.forgetting import Forgetting
@@ -120,6 +120,16 @@ def build(tmp_path, sqlite_database):
     yield make
     for shop in shops:
         shop.engine.dispose()
+
+
+def test_a_message_that_has_failed_for_good_runs_again(everywhere):
+    """What keeps it from running beside its `on_dead` function's effect goes with its record."""
+    everywhere.applied("a1")
+    everywhere.add(final_failures.TABLE, identity="a1", key="a1", code="rejected", reason="no", at=AT)
+    shown = everywhere.run("inspect", "a1").stdout
+    assert "failed for good, on_dead has taken effect" in shown
+    assert everywhere.forget("forget", "a1", "--yes").exit_code == 0
+    assert (everywhere.left(), everywhere.left(final_failures.TABLE)) == ([], [])
 
 
 def test_a_forgotten_message_takes_effect_once_more(everywhere):
