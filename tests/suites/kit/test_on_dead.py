@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from oncemq import Envelope, FinalFailure, Publisher, Reject
@@ -130,3 +132,28 @@ def test_what_is_tried_again_is_not_undone_by_a_neighbour(bench: Bench) -> None:
     found = effects(app)
     assert len([text for text in found if text.startswith("undo ")]) == 1
     assert len(found) == 4
+
+
+def test_a_key_that_waits_goes_on_after_it(bench: Bench) -> None:
+    """With `on_retry: hold_key` the failing message is parked; what waits behind it runs when it is dead and undone."""
+    app, topic = _start(bench, on_retry="hold_key")
+    bench.failures = [BAD] * 3
+    outcomes = app.publish_many(topic, [_order("a"), _order("b")])
+    app.clock.advance("1m")
+    assert outcomes[0].code == "attempts-exhausted"
+    assert outcomes[1].applied
+    assert effects(app) == ["undo a: attempts-exhausted, 3", "b"]
+
+
+def test_async_handlers_have_it_too(bench: Bench) -> None:
+    """The function itself is a plain one."""
+
+    async def fail(body: dict[str, Any], session: AsyncSession) -> None:
+        await session.execute(text("SELECT 1"))
+        raise Reject(f"no {body['id']}")
+
+    topic = bench.topic(identity=["body.id"])
+    bench.consume(topic, fail, name="apply", on_dead=undo)
+    app = bench.start()
+    assert app.publish(topic, _order()).code == "rejected"
+    assert effects(app) == ["undo a: rejected, 1"]
