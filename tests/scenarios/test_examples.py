@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import yaml
 
 from interop import redisson
 from services.catalog import FOLDER
+from support.apps.warm import WarmProgram
 from support.brokers.places import EMBEDDED, KAFKA_POSTGRESQL, POSTGRESQL, ROCKETMQ, Place, make_place
+from support.patience import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -29,6 +32,8 @@ ON_SERVERS = [name for name in NAMES if "The same on RabbitMQ" in (EXAMPLES / na
 """Those whose README says so; the others show a strategy that the suites run on every database."""
 ON_ROCKETMQ = ["paid-points", "rides"]
 """What shows transactional messages, and what RocketMQ is often used for."""
+_SHELL = re.compile(r"[|&;<>$`*?]")
+"""What only a shell understands."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -148,14 +153,20 @@ def _shell(command: str, folder: Path, environment: dict[str, str]) -> subproces
         for name, text in os.environ.items()
         if name not in {"BROKER", "DATABASE", "REDIS", "REDISSON"}
     }
+    variables = {**inherited, "PATH": path, "COLUMNS": "200", **environment}
+    name, *arguments = shlex.split(command)
+    if name == "oncemq" and not _SHELL.search(command):
+        program = WarmProgram(folder)
+        program.environment = variables
+        return program.call(*arguments)
     return subprocess.run(
         command,
         shell=True,
         cwd=folder,
-        env={**inherited, "PATH": path, "COLUMNS": "200", **environment},
+        env=variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=60 * PATIENCE,
         check=False,
     )

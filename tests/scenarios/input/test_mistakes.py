@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import make_url
 
 from support.apps.program import Program, eventually
+from support.apps.warm import WarmProgram
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -52,7 +53,7 @@ class Mistake:
     command: tuple[str, ...] = ("run", "--until-idle", "1s")
 
 
-def app_in(folder: Path, *wrong: tuple[str, str]) -> Program:
+def app_in(folder: Path, *wrong: tuple[str, str]) -> WarmProgram:
     """Write the app with these words replaced."""
     app = APP
     for right, instead in wrong:
@@ -60,7 +61,7 @@ def app_in(folder: Path, *wrong: tuple[str, str]) -> Program:
         app = app.replace(right, instead)
     (folder / "app.yaml").write_text(app)
     (folder / "handlers.py").write_text(HANDLERS)
-    return Program(folder)
+    return WarmProgram(folder)
 
 
 def expect(program: Program, mistake: Mistake) -> None:
@@ -235,12 +236,12 @@ def test_a_table_of_the_user_that_is_missing_is_explained(tmp_path: Path) -> Non
     assert "no dead letters" in program.succeed("dead-letters", "list")
 
 
-def hide(program: Program, module: str) -> None:
-    """Let the program find no package of this name, as if its extra had not been installed."""
-    hidden = program.folder / "hidden"
+def without(module: str, folder: Path) -> Program:
+    """Return a program that finds no package of this name, as if its extra had not been installed."""
+    hidden = folder / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(f"import sys\nsys.modules[{module!r}] = None\n")
-    program.environment["PYTHONPATH"] = str(hidden)
+    return Program(folder, {"PYTHONPATH": str(hidden)})
 
 
 @pytest.mark.parametrize(
@@ -255,14 +256,12 @@ def test_a_missing_extra_is_explained(
     tmp_path: Path, module: str, wrong: tuple[str, str], advice: str
 ) -> None:
     """The message holds the line that installs it."""
-    program = app_in(tmp_path, wrong)
-    hide(program, module)
-    expect(program, Mistake((), 3, (advice,), ("check",)))
+    app_in(tmp_path, wrong)
+    expect(without(module, tmp_path), Mistake((), 3, (advice,), ("check",)))
 
 
 def test_metrics_without_their_extra_are_explained(tmp_path: Path) -> None:
     """The message holds the line that installs it."""
     program = app_in(tmp_path, ("app: shop", 'app: shop\nhttp: {address: "127.0.0.1:0"}'))
     program.succeed("tables", "create")
-    hide(program, "prometheus_client")
-    expect(program, Mistake((), 3, ("pip install 'oncemq[metrics]'",)))
+    expect(without("prometheus_client", tmp_path), Mistake((), 3, ("pip install 'oncemq[metrics]'",)))

@@ -10,13 +10,19 @@ from pathlib import Path
 from threading import Event
 from time import monotonic
 
+from support.patience import PATIENCE
+
 _OURS = ("ONCEMQ_", "PYTEST_", "COVERAGE_")
 
 
 def eventually(
     reached: Callable[[], object], wanted: str, timeout: float = 60.0, said: Callable[[], str] = str
 ) -> None:
-    """Wait until `reached()`; for states of other processes, which no one signals. A failure shows what they `said()`."""
+    """Wait until `reached()`, longer on a slow machine; for states of other processes, which no one signals.
+
+    A failure shows what they `said()`.
+    """
+    timeout *= PATIENCE
     deadline, pause = monotonic() + timeout, Event()
     while not reached():
         if monotonic() > deadline:
@@ -60,7 +66,7 @@ class Program:
             input="" if stdin is None else stdin,
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=timeout * PATIENCE,
             check=False,
         )
 
@@ -107,8 +113,8 @@ class Started:
         return self._log.read_text(errors="replace")
 
     def wait(self, timeout: float = 60) -> int:
-        """Wait for its end; returns the exit code."""
-        return self._process.wait(timeout)
+        """Wait for its end, longer on a slow machine; returns the exit code."""
+        return self._process.wait(timeout * PATIENCE)
 
     def ask(self) -> None:
         """Send SIGTERM."""

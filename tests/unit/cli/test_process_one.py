@@ -14,6 +14,8 @@ from time import monotonic
 
 import pytest
 
+from support.patience import PATIENCE
+
 # Anyone may make a container with users of its own; root needs none.
 _USERS = () if os.geteuid() == 0 else ("--user", "--map-root-user")
 CONTAINER = ("unshare", *_USERS, "--pid", "--fork", "--mount-proc", "--kill-child")
@@ -58,7 +60,7 @@ def oncemq(folder: Path, *arguments: str, inside: tuple[str, ...] = (), lines: s
     """Run the program to its end."""
     command = [*inside, sys.executable, "-m", "oncemq", *arguments]
     done = subprocess.run(
-        command, cwd=folder, input=lines, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=folder, input=lines, capture_output=True, text=True, timeout=60 * PATIENCE, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -71,8 +73,8 @@ def children_of(pid: int) -> list[int]:
 
 
 def until(look: Callable[[], list[int]]) -> list[int]:
-    """Return what is found, within ten seconds."""
-    deadline = monotonic() + 10
+    """Return what is found, within ten seconds, or more on a slow machine."""
+    deadline = monotonic() + 10 * PATIENCE
     while monotonic() < deadline:
         if found := look():
             return found
@@ -95,7 +97,7 @@ def test_a_signal_during_the_start_ends_it(container: subprocess.Popen[bytes]) -
     first = until(lambda: children_of(container.pid))[0]
     until(lambda: children_of(first))
     os.kill(first, signal.SIGTERM)
-    assert container.wait(timeout=30) == 128 + signal.SIGTERM
+    assert container.wait(timeout=30 * PATIENCE) == 128 + signal.SIGTERM
 
 
 def test_a_signal_drains_it(container: subprocess.Popen[bytes]) -> None:
@@ -106,7 +108,7 @@ def test_a_signal_drains_it(container: subprocess.Popen[bytes]) -> None:
         assert line
     os.kill(first, signal.SIGTERM)
     container.stderr.read()
-    assert container.wait(timeout=30) == 0
+    assert container.wait(timeout=30 * PATIENCE) == 0
 
 
 SCRIPT = """
@@ -132,7 +134,9 @@ def test_what_handlers_leave_behind_is_reaped_beside_a_script(folder: Path) -> N
     """`App.run()` as process 1 reaps, too; what the script does before and after is done once, and its exit code counts."""
     publish(folder, 3)
     command = script(folder, "idle")
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60 * PATIENCE, check=False
+    )
     assert (done.returncode, done.stdout) == (7, "before\nafter\n"), done.stderr
     assert applied(folder) == 3
 
@@ -146,13 +150,15 @@ def test_a_signal_drains_a_script(folder: Path) -> None:
             assert line
         os.kill(first, signal.SIGTERM)
         running.stderr.read()
-        assert running.wait(timeout=30) == 7
+        assert running.wait(timeout=30 * PATIENCE) == 7
 
 
 def test_a_script_with_threads_stays_process_1_and_says_so(folder: Path) -> None:
     """A fork would lose its threads; nothing is reaped, and the log says what to do."""
     command = script(folder, "idle", "thread")
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60 * PATIENCE, check=False
+    )
     assert done.returncode == 7, done.stderr
     assert "are not reaped" in done.stderr
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-DEADLINE = 60.0
+from support.patience import PATIENCE
+
+DEADLINE = 60.0 * PATIENCE
 
 APP = """
 app: shop
@@ -169,7 +171,7 @@ def test_sigterm_drains_and_ends_with_0(shop: Shop) -> None:
     wait_until(lambda: shop.ran("1"), "the handler")
     program.send_signal(signal.SIGTERM)
     shop.write("go-on", "")
-    said, _ = program.communicate(timeout=15)
+    said, _ = program.communicate(timeout=DEADLINE)
     assert program.returncode == 0, said
     assert shop.points() == ["1"]
     assert not shop.recorders()

@@ -1,0 +1,110 @@
+"""The program `oncemq`, forked from a process that has imported it: a command costs milliseconds instead of a second and more.
+
+What a test says about the start of a process itself needs a real one: `support.apps.program.Program`.
+"""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from support.apps.program import Program
+from support.forking import Forks, serve
+
+MODULES = (
+    "oncemq.cli.main",
+    "oncemq.cli.commands.check",
+    "oncemq.cli.commands.dead_letters",
+    "oncemq.cli.commands.publish",
+    "oncemq.cli.commands.run",
+    "oncemq.cli.commands.status",
+    "oncemq.cli.commands.tables",
+    "oncemq_adapters.embedded.adapter",
+    "oncemq_adapters.rabbitmq.adapter",
+    "oncemq_strategies.unique_key.strategy",
+    "psycopg",
+    "pymysql",
+    "sqlalchemy.dialects.mysql.pymysql",
+    "sqlalchemy.dialects.postgresql.psycopg",
+)
+"""What most commands need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of `oncemq`; travels as JSON.
+
+    Args:
+        arguments: of the command line.
+        folder: the working directory.
+        environment: all variables.
+        files: what the process reads as standard input, and writes as standard output and standard error.
+    """
+
+    arguments: tuple[str, ...]
+    folder: str
+    environment: dict[str, str]
+    files: tuple[str, str, str]
+
+
+class WarmProgram(Program):
+    """Runs commands of `oncemq` to their end in forked processes; what is started beside a test is a process of its own."""
+
+    def call(
+        self, *arguments: str, stdin: str | None = None, timeout: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        with TemporaryDirectory() as place:
+            files = tuple(str(Path(place, name)) for name in ("stdin", "stdout", "stderr"))
+            Path(files[0]).write_text(stdin or "")
+            command = Command(arguments, str(self.folder), self.environment, files)
+            child = _forks().fork(json.dumps(asdict(command)))
+            try:
+                code = child.wait(timeout)
+            finally:
+                child.kill()
+            said = [Path(file).read_text() for file in files[1:]]
+        return subprocess.CompletedProcess(["oncemq", *arguments], code, *said)
+
+
+@cache
+def _forks() -> Forks:
+    """Return the one process of these tests that forks commands."""
+    folder = Path(tempfile.mkdtemp(prefix="oncemq-warm-"))
+    forks = Forks("support.apps.warm", folder / "commands.log", os.environ)
+    atexit.register(forks.close)
+    return forks
+
+
+def run(line: str) -> int:
+    """Become the program, as `python -m oncemq` starts it."""
+    command = Command(**json.loads(line))
+    os.setsid()
+    os.chdir(command.folder)
+    os.environ.clear()
+    os.environ.update(command.environment)
+    for number, file in enumerate(command.files):
+        descriptor = os.open(file, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.path[0] = command.folder
+    sys.argv[:] = ["oncemq", *command.arguments]
+    from oncemq.cli.main import main  # noqa: PLC0415 - the process that orders needs none of it
+
+    try:
+        main()
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    finally:
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    serve(run, MODULES)
