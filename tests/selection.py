@@ -38,7 +38,7 @@ LONG: Sequence[str] = (
 )
 """Modules whose tests take more than half of the time of all that need no server and no process."""
 _STARTS_PROCESSES = re.compile(
-    r"\b(?:subprocess|multiprocessing|Popen|os\.fork|sys\.executable|oncemq\.testing\.processes|support\.apps\.(?:command_line|supervised|program)|from services)\b"
+    r"\b(?:subprocess|multiprocessing|Popen|os\.fork|sys\.executable|oncemq\.testing\.processes|support\.apps\.(?:command_line|supervised|program|warm)|support\.forking|from services)\b"
 )
 _COUNTS = pytest.StashKey[Counter[str]]()
 _WORKERS = "oncemq_left_out"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.apps.program import Program
+from support.apps.warm import WarmProgram
 from support.patience import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -67,7 +68,7 @@ def test_a_demo_that_cannot_run_says_why(
     tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     """One message, the documented exit code, no traceback and no password."""
-    done = Program(tmp_path).call("demo", *arguments)
+    done = WarmProgram(tmp_path).call("demo", *arguments)
     assert done.returncode == code
     assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

@@ -15,7 +15,8 @@ from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.messages import outbox
 from support.apps.caller import app
-from support.apps.program import Program, eventually
+from support.apps.program import eventually
+from support.apps.warm import WarmProgram
 from support.effects import Base, effects
 
 TESTS = Path(__file__).parent.parent
@@ -79,7 +80,7 @@ def test_each_committed_message_takes_effect_once(
         f"topics: {{{fresh}: {{key: body.id}}}}\n"
         f"consumers: {{count: {{topic: {fresh}, handler: 'missing:count', strategies: [unique_key]}}}}\n"
     )
-    Program(tmp_path).succeed("relay", "--until-empty")
+    WarmProgram(tmp_path).succeed("relay", "--until-empty")
     declared.run(until_idle="1s")
     eventually(lambda: len(effects(engine)) >= len(EXPECTED), "every effect", timeout=10)
     assert sorted(effects(engine)) == EXPECTED

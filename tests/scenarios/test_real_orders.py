@@ -17,7 +17,7 @@ from oncemq.cli.demo.events import as_networks_do, read_events
 from oncemq.cli.demo.tally import tally
 from oncemq.config import load
 from oncemq.contracts.adapter import Confirmed
-from support.apps.program import Program
+from support.apps.warm import WarmProgram
 from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -40,7 +40,7 @@ def test_every_event_published_twice_and_out_of_order_counts_once(place: Place) 
     text = (EXAMPLE / "app.yaml").read_text().replace("order-events", place.name)
     (folder / "app.yaml").write_text(text.replace("app: order-lifecycle", f"app: {place.name}"))
     shutil.copy(EXAMPLE / "handlers.py", folder)
-    program = Program(folder, place.environment)
+    program = WarmProgram(folder, place.environment)
     program.succeed("tables", "create")
     assert program.python("handlers.py").returncode == 0
 

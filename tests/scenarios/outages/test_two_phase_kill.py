@@ -15,7 +15,8 @@ import pytest
 from oncemq.config import load
 from oncemq.contracts.adapter import Confirmed
 from oncemq.message.envelope import OutgoingMessage
-from support.apps.program import Program, eventually
+from support.apps.program import eventually
+from support.apps.warm import WarmProgram
 from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -141,7 +142,7 @@ def test_each_effect_happens_once_whatever_dies(handler_and_kind: tuple[str, str
     (place.folder / "app.yaml").write_text(_APP.format(name=place.name, handler=handler_and_kind[0]))
     (place.folder / "handlers.py").write_text(_HANDLERS)
     (place.folder / "disasters").mkdir()
-    program = Program(place.folder, place.environment)
+    program = WarmProgram(place.folder, place.environment)
     program.succeed("tables", "create")
     plan = load([place.folder / "app.yaml"], environment=place.environment).plan
     adapter, target = plan.adapters["main"], plan.consumers[0].subscription

@@ -17,7 +17,7 @@ from oncemq.config import load
 from oncemq.contracts.adapter import Confirmed, DeadLetter, Refused
 from oncemq.engine.plan import AppPlan
 from oncemq.message.envelope import OutgoingMessage
-from support.apps.program import Program
+from support.apps.warm import WarmProgram
 from support.brokers.places import Place
 
 CONSUMER = "judge"
@@ -118,7 +118,7 @@ class JudgedApp:
 
     def __init__(self, place: Place, attempts: int = 6) -> None:
         self.place = place
-        self.program = Program(place.folder, place.environment)
+        self.program = WarmProgram(place.folder, place.environment)
         self.confirmed: Counter[str] = Counter()
         (place.folder / "app.yaml").write_text(_APP.format(name=place.name, attempts=attempts))
         (place.folder / "handlers.py").write_text(_HANDLERS)

@@ -25,6 +25,7 @@ MODULES = (
     "oncemq.cli.commands.run",
     "oncemq.cli.commands.status",
     "oncemq.cli.commands.tables",
+    "oncemq.cli.demo.command",
     "oncemq_adapters.embedded.adapter",
     "oncemq_adapters.rabbitmq.adapter",
     "oncemq_strategies.unique_key.strategy",
