@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
+from oncemq_adapters.kafka.address import parse_address
 from services.server import Server
-from services.servers.kafka import Kafka
+from services.servers.kafka import Kafka, KafkaTrio
 from services.servers.postgresql import PostgreSQL
 from services.servers.rabbitmq import RabbitMQ
 from services.servers.rocketmq import RocketMQBroker
@@ -15,6 +16,7 @@ from storm.attack.havoc import Field, field_of
 from storm.kafka.havoc import KafkaField
 from storm.rocketmq.havoc import RocketField
 from storm.rocketmq.storm import LONG
+from support.brokers.kafka import brokers_of
 from support.brokers.places import Place
 from support.patience import stretch
 from support.servers import own_server
@@ -85,6 +87,34 @@ def kafka_field(request: pytest.FixtureRequest, fresh: str, tmp_path: Path) -> I
     database = _fresh_database(server, fresh)
     with own_server(Kafka) as broker:
         yield KafkaField(broker, server, Place(f"{broker.url}?{_RESTLESS}", database, fresh, tmp_path))
+
+
+@pytest.fixture(scope="module")
+def three_nodes() -> Iterator[KafkaTrio]:
+    """Three Kafka nodes of these tests' own."""
+    with own_server(KafkaTrio) as server:
+        yield server
+        # Nodes that end in order wait for each other.
+        server.kill()
+
+
+@pytest.fixture
+def kafka_trio_field(
+    request: pytest.FixtureRequest, three_nodes: KafkaTrio, fresh: str, tmp_path: Path
+) -> KafkaField:
+    """Three nodes of Kafka, all of them living, and PostgreSQL: in the long form of these tests' own, too."""
+    three_nodes.start()
+    # The brokers decide the session's time-out of a group by their own protocol.
+    protocol = getattr(request, "param", "classic")
+    options = _RESTLESS if protocol == "classic" else _RESTLESS.partition("&")[2]
+    url = f"{three_nodes.url}?protocol={protocol}&{options}"
+    brokers_of(parse_address(three_nodes.url, {}), 3)
+    if not LONG:
+        return KafkaField(
+            three_nodes, None, Place(url, request.getfixturevalue("postgresql_database"), fresh, tmp_path)
+        )
+    server = request.getfixturevalue("breakable_postgresql")
+    return KafkaField(three_nodes, server, Place(url, _fresh_database(server, fresh), fresh, tmp_path))
 
 
 def _fresh_database(server: Server, name: str) -> str:

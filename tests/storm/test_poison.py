@@ -16,14 +16,22 @@ from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
+KAFKA = "kafka+postgresql"
 ATTEMPTS = 3
 FAILING, DEADLY = ("raises", "writes", "swallows", "eats"), ("kills", "hangs")
 DEPENDENTS, HEALTHY, OUTAGE = 400, 200, 6.0
 
 
-@pytest.fixture(params=[EMBEDDED, pytest.param(POSTGRESQL, marks=pytest.mark.server)])
+@pytest.fixture(
+    params=[EMBEDDED, *(pytest.param(kind, marks=pytest.mark.server) for kind in (POSTGRESQL, KAFKA))]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator[Place]:
-    """The short and the usual pair of broker and database."""
+    """The short and the usual pair of broker and database, and a broker of partitions."""
+    if request.param == KAFKA:
+        # A member that has died gives up its partitions within two seconds.
+        url = f"{request.getfixturevalue('kafka_url')}?session_timeout=2s&handover=2s"
+        yield Place(url, request.getfixturevalue("postgresql_database"), fresh, tmp_path)
+        return
     yield from make_place(request.param, request, tmp_path, fresh)
 
 

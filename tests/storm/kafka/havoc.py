@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 from storm.attack import havoc
 from storm.attack.assassin import Assassin
 from storm.attack.stage import wait_for
-from storm.oracle.kafka_reader import Reader
+from storm.oracle.kafka_reader import OFFSETS, Reader
 from support.brokers.places import Place
 
 
@@ -70,12 +70,56 @@ def freeze_broker(field: KafkaField, _keeper: Assassin) -> bool:
     return silent
 
 
+def kill_coordinator(field: KafkaField, keeper: Assassin) -> bool:
+    """SIGKILL the node that coordinates the group; the others go on, and it comes back."""
+    reader = Reader(field.place.broker)
+    group = reader.names(keeper.stage.group, field.place.name).group
+    return _kill_node(field, keeper, lambda: reader.leader(OFFSETS, reader.partition_of(group)))
+
+
+def kill_leader(field: KafkaField, keeper: Assassin) -> bool:
+    """SIGKILL the node that leads the topic's first partition; others lead it, and it comes back."""
+    reader = Reader(field.place.broker)
+    topic = reader.names(keeper.stage.group, field.place.name).topic
+    return _kill_node(field, keeper, lambda: reader.leader(topic, 0))
+
+
+def freeze_node(field: KafkaField, keeper: Assassin) -> bool:
+    """SIGSTOP a node until the others take it for dead: its connections stay open, nothing answers."""
+    node = field.broker.node(2)
+    field.broker.pause(node)
+    silent = not field.broker.answers()
+    Event().wait(6)
+    field.broker.resume()
+    return silent
+
+
+def _kill_node(field: KafkaField, keeper: Assassin, find: Callable[[], int]) -> bool:
+    stage = keeper.stage
+    before = stage.applied()
+    wait_for(lambda: stage.applied() > before, "work", pause=0.1)
+    field.broker.kill_only(field.broker.node(find()))
+    away = not field.broker.answers()
+    dead = stage.applied()
+    wait_for(lambda: stage.applied() > dead, "the others to go on", 120, pause=0.1)
+    field.broker.start()
+    return away
+
+
 def kill_database(field: KafkaField, _keeper: Assassin) -> bool:
     """SIGKILL the database and start it again."""
     return havoc.kill_server(field.database)
 
 
 SHORT: dict[str, Fault] = {"stranger joined": stranger_joins}
+OF_THREE_SHORT: dict[str, Fault] = {"coordinator killed": kill_coordinator}
+OF_THREE: dict[str, Fault] = {
+    **OF_THREE_SHORT,
+    "leader killed": kill_leader,
+    "node frozen": freeze_node,
+    "database killed": kill_database,
+}
+"""What is done to three nodes, of which two go on."""
 FAULTS: dict[str, Fault] = {
     **SHORT,
     "database killed": kill_database,

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+OFFSETS = "__consumer_offsets"
 _PATIENCE = 20.0
 """Seconds for one answer."""
 
@@ -63,6 +64,21 @@ class Reader:
         with closing(self._client("oracle")) as client:
             for partition in _partitions(client, topic):
                 yield from self._records(client, partition)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Return the node that leads a partition."""
+        with closing(self._client("oracle")) as client:
+            return int(
+                client.list_topics(topic, timeout=_PATIENCE).topics[topic].partitions[partition].leader
+            )
+
+    def partition_of(self, group: str) -> int:
+        """Return the partition of the offsets that is a group's, by Java's hash of its name; its leader is the coordinator."""
+        number = 0
+        for character in group:
+            number = (31 * number + ord(character)) & 0xFFFFFFFF
+        with closing(self._client("oracle")) as client:
+            return (number & 0x7FFFFFFF) % len(_partitions(client, OFFSETS))
 
     def depth(self, group: str, topic: str) -> int:
         """Return how many records a group has not passed."""

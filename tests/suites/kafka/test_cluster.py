@@ -19,12 +19,12 @@ from oncemq_adapters.kafka.address import parse_address
 from oncemq_adapters.kafka.administration import Administration
 from oncemq_adapters.kafka.names import Place, place_of
 from services.servers.kafka import KafkaTrio
+from storm.oracle.kafka_reader import OFFSETS, Reader
 from support.brokers.kafka import QUICK, SharedKafka, adapter_on, brokers_of
 from support.patience import PATIENCE
 from support.servers import own_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(240)]
-OFFSETS = "__consumer_offsets"
 OUTLIVING = {"publish_timeout": "60s"}
 """A producer that waits for the next leader."""
 
@@ -62,17 +62,15 @@ def real(bench: Bench, subscription: Subscription) -> Place:
     return place_of(subscription, bench.harness.options["namespace"])
 
 
-def leader_of(operator: Administration, topic: str, partition: int = 0) -> int:
-    """Return the node that leads a partition."""
-    return int(operator.description(topic).partitions[partition].leader.id)
+def leader_of(operator: Administration, topic: str) -> int:
+    """Return the node that leads the first partition."""
+    return int(operator.description(topic).partitions[0].leader.id)
 
 
-def coordinator_of(operator: Administration, group: str) -> int:
-    """Return the node that leads the group's partition of the offsets; groups are spread by Java's hash of their names."""
-    number = 0
-    for character in group:
-        number = (31 * number + ord(character)) & 0xFFFFFFFF
-    return leader_of(operator, OFFSETS, (number & 0x7FFFFFFF) % operator.partitions(OFFSETS))
+def coordinator_of(cluster: KafkaTrio, group: str) -> int:
+    """Return the node that coordinates the group."""
+    reader = Reader(cluster.url)
+    return reader.leader(OFFSETS, reader.partition_of(group))
 
 
 def in_sync(operator: Administration, topic: str) -> int:
@@ -127,7 +125,7 @@ def test_a_group_whose_coordinator_dies_goes_on(
     bench.publish(topic, *keyed(sent[:30]))
     settle_all(bench, member, sent[:30])
     bench.eventually(committed, "the offsets of the first")
-    cluster.kill_only(cluster.node(coordinator_of(operator, place.group)))
+    cluster.kill_only(cluster.node(coordinator_of(cluster, place.group)))
     bench.publish(topic, *keyed(sent[30:]))
     settle_all(bench, member, sent[30:])
     bench.eventually(committed, "the offsets at the next coordinator")
@@ -160,7 +158,7 @@ def test_what_too_few_replicas_have_is_not_confirmed(
     member = bench.open(subscription, adapter=bench.harness.make_adapter(publish_timeout="2s"))
     bench.publish(topic, b"first")
     (held,) = bench.receive(member, 1)
-    keep = {leader_of(operator, place.topic.name), coordinator_of(operator, place.group)}
+    keep = {leader_of(operator, place.topic.name), coordinator_of(cluster, place.group)}
     cluster.kill_only(cluster.node(min({1, 2, 3} - keep)))
     bench.eventually(
         lambda: in_sync(operator, place.topic.name) == in_sync(operator, place.retries) == 2,
@@ -197,7 +195,7 @@ def test_a_coordinator_that_dies_while_it_is_asked_ends_no_process(
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(asking) for _ in range(4)]
         try:
-            cluster.kill_only(cluster.node(coordinator_of(operator, place.group)))
+            cluster.kill_only(cluster.node(coordinator_of(cluster, place.group)))
             dead.set()
             assert counted.wait(bench.harness.patience)
         finally:
