@@ -18,6 +18,7 @@ from oncemq.ledger.records import final_failures, suspects
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery, Envelope
 
+_JOB = "a consumer's on_dead function"
 _LONGEST = 3600.0
 """Seconds; a unit of one message has no neighbour that it could keep waiting."""
 _PAUSE = 1.0
@@ -86,7 +87,7 @@ class OnDead:
         deaths: how often processes died, by identity and by `suspects.on_dead(identity)`.
         give_up: whether to stop trying (the process is ending).
         sleep: waits seconds.
-        failed: called with the infrastructure's errors, which are waited for.
+        failed: called with its errors, and with those of the database, which are waited for.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class OnDead:
         unit.notes[FinalFailure] = failure
         result = self._execute(shard, unit)
         if result.trouble is not None:
-            self._failed("on_dead", result.trouble)
+            self._failed(_JOB, result.trouble)
             return None
         return result.verdicts[delivery]
 
@@ -165,6 +166,8 @@ class OnDead:
         if verdict is PROCEED:
             return Ended(Ending.DONE)
         if verdict.outcome is not Outcome.DUPLICATE:
+            if verdict.error is not None:
+                self._failed(_JOB, verdict.error)
             return Ended(Ending.FAILED, verdict.reason[:MAX_ERROR_TEXT] or verdict.outcome.value)
         with self._engines[shard].connect() as connection:
             ran = final_failures.load(connection, self._consumer, [envelope.identity])

@@ -65,6 +65,7 @@ class Pair:
         self.living = UnitBench(engine, handler, UniqueKey, FinalGuard())
         self.dying = UnitBench(engine, undo, FinalRecord(SystemClock()), name=self.living.name)
         self.trouble: InfrastructureError | None = None
+        self.told: list[tuple[str, str]] = []
         self.on_dead = OnDead(
             self.living.plan.scope,
             self._execute,
@@ -74,7 +75,7 @@ class Pair:
             lambda: deaths or {},
             lambda: give_up,
             lambda _: None,
-            lambda *_: None,
+            lambda doing, error: self.told.append((doing, str(error))),
         )
 
     def _execute(self, shard: int, unit: Unit) -> UnitResult:
@@ -161,6 +162,7 @@ def test_its_failure_leaves_nothing_behind(engine: Engine, *, writes: bool) -> N
 
     pair = Pair(engine, inside=fail, writes=writes)
     assert pair.fail() == Ended(Ending.FAILED, "closed")
+    assert pair.told == [("a consumer's on_dead function", "closed")]
     assert effects(engine) == []
     assert pair.living.run(*orders("a")) == ["applied"]
 
