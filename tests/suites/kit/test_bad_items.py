@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from oncemq import BadItems, Batch, Reject, Retry
+from oncemq import BadItems, Batch, Publisher, Reject, Retry
 from oncemq.engine.transaction.transaction_guard import NeedsIsolation
 from oncemq.errors import HandlerFault, InfrastructureError
 from oncemq.testing.event_loop import Loop
@@ -324,20 +324,28 @@ def test_an_async_handler_names_messages(engine: Engine) -> None:
 
 
 def test_what_the_first_try_published_is_not_sent(bench: Bench) -> None:
-    """In a whole app: the outcomes are each message's own, effects and copies are there once."""
+    """In a whole app: the outcomes are each message's own, effects and published messages are there once."""
 
-    def handler(batch: Batch[Order], session: Session) -> None:
+    def handler(batch: Batch[Order], session: Session, publisher: Publisher) -> None:
         session.add_all([KitEffect(text=order["id"]) for order in batch])
+        for order in batch:
+            publisher.publish(shipped, order)
         bad: dict[int, BaseException] = {
             at: Reject("no such order") for at, order in enumerate(batch) if order["id"] == "b"
         }
         if bad:
             raise BadItems(bad)
 
-    topic = bench.topic()
+    topic, shipped = bench.topic(), bench.topic("shipped")
     bench.consume(topic, handler, name="apply")
+    bench.consume(shipped, _take, name="take")
     app = bench.start()
     outcomes = app.publish_many(topic, [{"id": name, "key": name} for name in "abc"])
     assert [outcome.status.value for outcome in outcomes] == ["applied", "dead letter", "applied"]
     assert outcomes[1].reason == "no such order"
     assert sorted(kit_effects(app)) == ["a", "c"]
+    assert sorted(message.body["id"] for message in app.published(shipped)) == ["a", "c"]
+
+
+def _take(_: Order, __: Session) -> None:
+    """Do nothing."""

@@ -12,7 +12,7 @@ from sqlalchemy import insert, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from oncemq import Reject
+from oncemq import BadItems, Reject
 from oncemq.errors import (
     AnswerNotKept,
     ConfigError,
@@ -111,9 +111,14 @@ def test_an_unusable_key_is_refused(file_ledger: RequestLedger, key: object) -> 
         wrong()
 
 
-def test_an_external_call_that_failed_may_have_taken_effect(file_ledger: RequestLedger) -> None:
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), BadItems({0: Reject("no")})], ids=["error", "bad-items"]
+)
+def test_an_external_call_that_failed_may_have_taken_effect(
+    file_ledger: RequestLedger, error: Exception
+) -> None:
     """It is not run again; a Reject says that nothing happened, and verify can find out."""
-    failures = [Reject("not now"), ZeroDivisionError(), None]
+    failures = [Reject("not now"), error, None]
 
     def mail(job: str) -> str:
         failure = failures.pop(0)
@@ -124,7 +129,7 @@ def test_an_external_call_that_failed_may_have_taken_effect(file_ledger: Request
     once = idempotent(file_ledger, key=lambda job: job, effects="external")(mail)
     with pytest.raises(Reject):
         once("job-1")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(error)):
         once("job-1")
     with pytest.raises(OutcomeUnknown):
         once("job-1")
