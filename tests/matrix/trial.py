@@ -29,6 +29,7 @@ from services.waiting import wait_until
 from support.engine import running
 from support.heard import Heard
 from support.model.random_broker import TAG
+from support.patience import PATIENCE
 
 Identity = tuple[str, int]
 """A thing's letter, and the message's number."""
@@ -41,7 +42,7 @@ FAULTS: dict[Identity, str] = {
 }
 IDENTITIES: tuple[Identity, ...] = (*((letter, n) for letter in "abcd" for n in (1, 2, 3)), ("e", 1))
 _ROUNDS = 20
-_SETTLED = timedelta(seconds=20)
+_SETTLED = timedelta(seconds=20 * PATIENCE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from storm.attack.havoc import Field
 from storm.attack.nursery import Child, Nursery
 from storm.attack.stage import CONSUMER, Settings, Stage, bodies, report, wait_for
 from support.brokers.quorum import wait_until_named
+from support.patience import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(400)]
 
@@ -87,10 +88,12 @@ def test_a_half_open_connection_is_noticed(field: Field) -> None:
 def test_a_drain_ends_in_time_and_repeats_nothing(field: Field) -> None:
     """After SIGTERM under load the process ends within its grace; nothing that was committed comes again."""
     with Nursery(field.place.folder) as nursery:
-        stage = Stage(field.place, nursery, Settings(pause=0.002, grace=f"{GRACE:.0f}s"), field.environment)
+        stage = Stage(
+            field.place, nursery, Settings(pause=0.002 * PATIENCE, grace=f"{GRACE:.0f}s"), field.environment
+        )
         stage.publish(bodies(2000, prefix="m", twice=0.0))
         consumer = stage.consumer()
-        wait_for(lambda: stage.applied() > 1000, "work under way", pause=0.05)
+        wait_for(lambda: stage.applied() > 500, "work under way", pause=0.05)
         asked = monotonic()
         assert consumer.drain() == 0, nursery.said()
         seconds, applied = monotonic() - asked, stage.applied()
