@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -77,8 +76,9 @@ class WarmProgram(Program):
 @cache
 def _forks() -> Forks:
     """Return the one process of these tests that forks commands."""
-    folder = Path(tempfile.mkdtemp(prefix="oncemq-warm-"))
-    forks = Forks("support.apps.warm", folder / "commands.log", os.environ)
+    folder = TemporaryDirectory(prefix="oncemq-warm-")
+    atexit.register(folder.cleanup)
+    forks = Forks("support.apps.warm", Path(folder.name, "commands.log"), os.environ)
     atexit.register(forks.close)
     return forks
 
