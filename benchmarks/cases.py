@@ -178,6 +178,10 @@ def _rocketmq(label: str, command: list[str], messages: int, *, bare: bool = Fal
     return _drain(label, Drain(command, Orders(messages, 0.0), COUNT, rocketmq=True, bare=bare))
 
 
+def _kafka(label: str, command: list[str], messages: int, *, bare: bool = False) -> Case:
+    return _drain(label, Drain(command, Orders(messages, 0.0), COUNT, kafka=True, bare=bare))
+
+
 def _counted(processes: int) -> str:
     return "1 process" if processes == 1 else f"{processes} processes"
 
@@ -299,6 +303,34 @@ CASES: dict[str, Case] = {
         "RocketMQ's Java push consumer, nothing read",
         java("RocketMQBare.java"),
         400_000,
+        bare=True,
+    ),
+    "kafka-1": _drain(
+        "OnceMQ, Kafka, ORM handler, 1 process", Drain(_oncemq("kafka"), Orders(25_000), kafka=True)
+    ),
+    "kafka-empty": _kafka("OnceMQ, Kafka, empty handler, no database", _oncemq("kafka-plain"), 150_000),
+    "faststream-kafka": _kafka(
+        "FastStream on confluent-kafka, empty handler, offsets committed in the background",
+        _python("-m", "benchmarks.peers.faststream_kafka"),
+        60_000,
+        bare=True,
+    ),
+    "faststream-kafka-ack": _kafka(
+        "FastStream on confluent-kafka, empty handler, a commit after each message",
+        _python("-m", "benchmarks.peers.faststream_kafka", "ack"),
+        20_000,
+        bare=True,
+    ),
+    "kafka-bare": _kafka(
+        "bare confluent-kafka, nothing read, a commit per 1,000",
+        _python("-m", "benchmarks.peers.bare_kafka"),
+        1_500_000,
+        bare=True,
+    ),
+    "kafka-bare-read": _kafka(
+        "bare confluent-kafka, key and JSON read, a commit per 1,000",
+        _python("-m", "benchmarks.peers.bare_kafka", "read"),
+        1_500_000,
         bare=True,
     ),
     "poison-none": _poison("OnceMQ, no poison", "fail_early", 0.0),

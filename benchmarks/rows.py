@@ -117,6 +117,17 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("RocketMQ's proxy, empty handler, no database", ("rocketmq-grpc",), ("simple-consumer",), 0.9),
         Row("effectively once from RocketMQ, against RabbitMQ", ("rocketmq-1",), ("oncemq-1",), 1),
     ),
+    "kafka": (
+        Row(
+            "Kafka, empty handler, no database",
+            ("kafka-empty",),
+            ("faststream-kafka", "faststream-kafka-ack"),
+            2,
+        ),
+        Row("Kafka, empty handler, no database", ("kafka-empty",), ("kafka-bare-read",), None),
+        Row("Kafka, empty handler, no database", ("kafka-empty",), ("kafka-bare",), 0.6),
+        Row("effectively once from Kafka, against RabbitMQ", ("kafka-1",), ("oncemq-1",), 1),
+    ),
     "tracing": (
         Row("effectively once, traces of 1 % of the messages", ("traced-1",), ("oncemq-1",), 0.9),
         Row("effectively once, traces of all messages", ("traced-100",), ("oncemq-1",), 0.6),

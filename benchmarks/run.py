@@ -22,6 +22,7 @@ def main() -> int:
     with servers() as where:
         missing = {
             *(() if where.rocketmq else ("rocketmq",)),
+            *(() if where.kafka else ("kafka",)),
             *(() if where.redis else ("locks", "look-ups", "copies")),
         }
         names = [name for name in chosen.only if chosen.named or name not in missing]

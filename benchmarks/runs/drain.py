@@ -8,9 +8,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from benchmarks.peers import counting
-from benchmarks.runs import rocketmq
+from benchmarks.runs import kafka, rocketmq
+from benchmarks.runs.adapter_topic import Topic
 from benchmarks.runs.processes import Processes, running
-from benchmarks.runs.rocketmq import Topic
 from benchmarks.runs.told import free_address, told
 from benchmarks.stage import load
 from benchmarks.stage.load import Orders, Partitions, Queue
@@ -45,6 +45,7 @@ class Drain:
         publish: how messages are put into the queue.
         prepare: done to the database before.
         rocketmq: the messages come from RocketMQ, not from RabbitMQ.
+        kafka: they come from Kafka.
         partitioned: the messages are in the partitions of a group.
         bare: a client that tells the broker now and then what it is done with, and ends without a word.
         figures: what its strategies measure about themselves, and tell at `BENCH_HTTP`.
@@ -59,6 +60,7 @@ class Drain:
     publish: load.Publish = load.publish
     prepare: Callable[[Servers], None] | None = None
     rocketmq: bool = False
+    kafka: bool = False
     partitioned: bool = False
     bare: bool = False
     figures: Sequence[str] = ()
@@ -92,6 +94,7 @@ def environment_of(servers: Servers, queue: str, folder: Path) -> dict[str, str]
         "BENCH_ROCKETMQ_AUTHORITY": (servers.rocketmq or "").partition("://")[2],
         "BENCH_ROCKETMQ_SERVER": (servers.rocketmq or "").rpartition("@")[2],
         "BENCH_ROCKETMQ_GRPC": servers.rocketmq_grpc or "",
+        "BENCH_KAFKA": servers.kafka or "",
         "BENCH_POSTGRESQL": servers.postgresql,
         "BENCH_REDIS": servers.redis or "",
         "BENCH_HTTP": free_address(),
@@ -137,13 +140,18 @@ class _Measurement:
             partitions = Partitions(servers.rabbitmq, self._name)
             partitions.fill(bodies)
             return partitions
+        if self._drain.kafka:
+            if servers.kafka is None:
+                raise RuntimeError("ONCEMQ_TEST_KAFKA is not set: run `make services` first")
+            kafka.publish(servers.kafka, self._name, bodies)
+            return kafka.topic(servers.kafka, self._name)
         if not self._drain.rocketmq:
             self._drain.publish(servers.rabbitmq, self._name, bodies)
             return Queue(servers.rabbitmq, self._name)
         if servers.rocketmq is None:
             raise RuntimeError("ONCEMQ_TEST_ROCKETMQ is not set: run `make services` first")
         rocketmq.publish(servers.rocketmq, self._name, bodies)
-        return Topic(servers.rocketmq, self._name)
+        return rocketmq.topic(servers.rocketmq, self._name)
 
     def _watch(self, queue: Queue | Topic | Partitions, processes: Processes) -> list[Sight]:
         """Look again and again until all effects are there; at the queue only as long as that tells something.

@@ -4,9 +4,9 @@ Messages are what a plain producer sends, as RabbitMQ's are: a body, its type, a
 """
 
 import json
-import sys
 from datetime import timedelta
 
+from benchmarks.runs.adapter_topic import Topic, send_all
 from benchmarks.stage.servers import ROOT
 
 from oncemq.common.clock import SystemClock
@@ -19,7 +19,6 @@ from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 QUEUES = 8
-_AT_ONCE = 4000
 
 
 def publish(url: str, name: str, bodies: list[dict[str, object]]) -> None:
@@ -29,40 +28,21 @@ def publish(url: str, name: str, bodies: list[dict[str, object]]) -> None:
         adapter.prepare([_subscription(name)])
         desk = adapter._opened_desk()
         register(desk.routes, desk.brokers, parse_topic(name, {}, ""), name)
-        for start in range(0, len(bodies), _AT_ONCE):
-            errors = desk.producer.send(
-                [_plain(desk, name, body) for body in bodies[start : start + _AT_ONCE]]
-            )
-            refused = [error for error in errors if error is not None]
-            if refused:
-                raise RuntimeError(f"{len(refused)} messages were not confirmed: {refused[0]}")
+        send_all(desk.producer.send, [_plain(desk, name, body) for body in bodies])
     finally:
         adapter.close(grace=timedelta(seconds=5))
 
 
-class Topic:
-    """Looks at one topic and its group, on connections that are kept."""
+def topic(url: str, name: str) -> Topic:
+    """Return what looks at one topic and its group."""
+    adapter = _adapter(url)
+    adapter.prepare(())
+    desk = adapter._opened_desk()
 
-    def __init__(self, url: str, name: str) -> None:
-        self._adapter = _adapter(url)
-        self._name = name
-        self._adapter.prepare(())
-        self._desk = self._adapter._opened_desk()
+    def counted() -> int:
+        return max(len(members(desk.brokers, broker, name)) for broker in desk.routes.brokers())
 
-    def look(self) -> tuple[int, int]:
-        """Return how many messages wait, and how many members the group has."""
-        ready = self._adapter.depth(_subscription(self._name)) or 0
-        return ready, max(
-            len(members(self._desk.brokers, broker, self._name)) for broker in self._desk.routes.brokers()
-        )
-
-    def dead(self) -> int:
-        """Return how many dead letters there are."""
-        return sum(1 for _ in self._adapter.dead_letters(_subscription(self._name), sys.maxsize))
-
-    def remove(self) -> None:
-        """Disconnect; the test server is thrown away as a whole."""
-        self._adapter.close(grace=timedelta(seconds=1))
+    return Topic(adapter, _subscription(name), counted)
 
 
 def java(source: str) -> list[str]:

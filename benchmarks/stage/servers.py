@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 _RUNTIME_INFO = 28
 PACKAGES = (
     *("oncemq", "faststream", "aio-pika", "dramatiq", "pika", "SQLAlchemy", "psycopg", "pydantic"),
-    "structlog",
+    *("structlog", "confluent-kafka"),
 )
 
 
@@ -39,6 +39,7 @@ class Servers:
     engine: Engine
     rocketmq: str | None = None
     rocketmq_grpc: str | None = None
+    kafka: str | None = None
 
     def empty(self) -> None:
         """Leave the tables as new: no measurement pays for the one before."""
@@ -81,6 +82,7 @@ def servers() -> Iterator[Servers]:
             engine,
             found.get("ONCEMQ_TEST_ROCKETMQ"),
             found.get("ONCEMQ_TEST_ROCKETMQ_GRPC"),
+            found.get("ONCEMQ_TEST_KAFKA"),
         )
     finally:
         engine.dispose()

@@ -51,6 +51,11 @@ def test_the_demo_runs_on_servers(tmp_path: Path, rabbitmq_url: str, postgresql_
     expect_kept(played(Program(tmp_path), "--broker", rabbitmq_url, "--database", postgresql_database))
 
 
+def test_the_demo_runs_on_kafka(tmp_path: Path, kafka_url: str) -> None:
+    """Every event counts once where a killed worker's partitions go to another one."""
+    expect_kept(played(Program(tmp_path), "--broker", kafka_url))
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

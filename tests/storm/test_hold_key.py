@@ -14,7 +14,7 @@ import pytest
 from storm.attack.assassin import Assassin
 from storm.attack.nursery import Nursery
 from storm.attack.stage import Settings, Stage, report, wait_for
-from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
+from support.brokers.places import EMBEDDED, KAFKA_POSTGRESQL, POSTGRESQL, Place, make_place
 
 LONG = "ONCEMQ_STORM_MESSAGES" in os.environ
 MESSAGES = 50_000 if LONG else 400
@@ -26,7 +26,7 @@ SECONDS = 2400 if LONG else 180
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(SECONDS)]
 
 
-@pytest.fixture(params=[EMBEDDED, POSTGRESQL])
+@pytest.fixture(params=[EMBEDDED, POSTGRESQL, KAFKA_POSTGRESQL])
 def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator[Place]:
     """Broker and database."""
     yield from make_place(request.param, request, tmp_path, fresh)
