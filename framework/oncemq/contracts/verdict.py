@@ -59,7 +59,7 @@ class Verdict:
         holds_key: the key's later messages of this unit must wait for it.
         reason: a few words for people; becomes the dead letter's reason text.
         delay: for Retry, Defer and Wait; None leaves it to the retry policy.
-        error: the cause, if it is an exception.
+        error: the cause, if it is an exception; None again once the message is settled.
         code: the dead letter's machine-readable reason (`rejected`, `conflict`, `undecodable` …).
         place: where a parked message waits; None for all others.
         untried: a strategy decided it before the handler could run.

@@ -1,5 +1,10 @@
 """Decides the verdict for a message from the exception that its handler raised."""
 
+from contextlib import suppress
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from types import TracebackType
+from typing import Final
+
 from oncemq.common.durations import delay_of
 from oncemq.common.error_text import MAX_ERROR_TEXT, attribute, describe, text_of
 from oncemq.contracts.verdict import Verdict, reject, retry
@@ -20,7 +25,18 @@ HARD_LIMIT = "hard-limit"
 DIED = frozenset({CRASHED, HARD_LIMIT})
 """Reasons of dead letters on which processes ended."""
 
-__all__ = ["INFRASTRUCTURE", "UnknownCulprit", "as_engine_error", "describe", "is_infrastructure", "judge"]
+__all__ = [
+    "INFRASTRUCTURE",
+    "UnknownCulprit",
+    "as_engine_error",
+    "describe",
+    "forget_error",
+    "is_infrastructure",
+    "judge",
+]
+
+_SUSPENDABLE: Final = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+_MOST_CAUSES: Final = 100
 
 INFRASTRUCTURE = frozenset({Fault.TRANSIENT, Fault.OFFLINE, Fault.CANCELLED, Fault.SETUP})
 """Faults that are not caused by a message (rule 7)."""
@@ -85,3 +101,33 @@ def cause_of(error: BaseException) -> BaseException:
 def fault_of(error: BaseException) -> Fault:
     """Return the fault behind an InfrastructureError."""
     return classify(cause_of(error))
+
+
+def forget_error(verdict: Verdict) -> None:
+    """Let a settled verdict go without its error, and the error without the local variables of its traceback.
+
+    The frames of a traceback hold the unit, the message and often, in drivers, the error itself. Such a circle would stay in
+    memory until Python's collector searches its old objects, after tens of thousands of messages. Never raises.
+    """
+    error, verdict.error = verdict.error, None
+    left: list[object] = [error]
+    seen: set[int] = set()
+    while left and len(seen) < _MOST_CAUSES:
+        found = left.pop()
+        if id(found) in seen or not issubclass(type(found), BaseException):
+            continue
+        seen.add(id(found))
+        _clear_frames(attribute(found, "__traceback__"))
+        left += [attribute(found, "__cause__"), attribute(found, "__context__")]
+        members = attribute(found, "exceptions") if issubclass(type(found), BaseExceptionGroup) else ()
+        left += members if type(members) is tuple else ()
+
+
+def _clear_frames(trace: object) -> None:
+    while type(trace) is TracebackType:
+        frame = trace.tb_frame
+        # One that is suspended, such as the reader of a pool, may have passed its error on; clearing would end it.
+        if not frame.f_code.co_flags & _SUSPENDABLE:
+            with suppress(RuntimeError):  # it is still running
+                frame.clear()
+        trace = trace.tb_next

@@ -11,7 +11,7 @@ from oncemq.common.sharding import Layout
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import Outcome, Verdict, defer, reject
-from oncemq.engine.base.error_verdicts import CRASHED, HARD_LIMIT, fault_of
+from oncemq.engine.base.error_verdicts import CRASHED, HARD_LIMIT, fault_of, forget_error
 from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.receiver import Intake
@@ -177,8 +177,8 @@ class Consumer:
 
         A message whose handler has not run, since a strategy asks for a retry, has not failed.
         """
-        if delivery.immediate:
-            self._between_tries.pop(delivery, None)
+        if delivery.immediate and (earlier := self._between_tries.pop(delivery, None)) is not None:
+            forget_error(earlier)
         if verdict.outcome is not Outcome.RETRY or verdict.delay is not None or verdict.untried:
             return verdict
         if delivery.suspect or delivery.immediate >= self.plan.retry.for_error(verdict.error).immediate:

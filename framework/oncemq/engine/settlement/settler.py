@@ -14,7 +14,7 @@ from oncemq.common.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, descri
 from oncemq.common.redaction import Redactor
 from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest, SettleFailed, Settling
 from oncemq.contracts.verdict import Outcome, Verdict, reject, retry
-from oncemq.engine.base.error_verdicts import DIED, EXHAUSTED
+from oncemq.engine.base.error_verdicts import DIED, EXHAUSTED, forget_error
 from oncemq.engine.base.overtaken import OVERTAKEN, tries_of
 from oncemq.engine.settlement.on_dead import APPLIED_MEANWHILE, OnDead
 from oncemq.errors import BrokerError, BrokerRefused, DeliveryVoid, OnceMQError, SettleError
@@ -173,6 +173,8 @@ class Settler:
             dead += self._retry(later)
         if dead:
             self._bury(dead)
+        for _, verdict in failed:
+            forget_error(verdict)
 
     def _as_later(self, delivery: Delivery, verdict: Verdict) -> tuple[RetryRequest, Verdict]:
         """Return the message's retry request; an unusable delay is a failure of the message itself."""

@@ -192,6 +192,11 @@ class ConnectionWatch:
             return SessionOwned(OTHER_TASK)
         return None
 
+    def forget_errors(self) -> None:
+        """Drop errors and callbacks at the end: tracebacks lead to frames that hold this object, and it would hold them."""
+        self.doomed = self.refused = self.first = None
+        self.strays = {}
+
     def on_first_statement(self) -> None:
         """The handler is about to send a statement."""
         first, self.first = self.first, None

@@ -103,6 +103,7 @@ class OpenTransaction:
         with connection:
             self._slot.cancel = None
             connection.watch = None
+            watch.forget_errors()
             if not self._committed:
                 self._roll_back()
             if watch.settings or self._always_clean:
@@ -174,7 +175,10 @@ def end_run(error: Exception, doing: str) -> NoReturn:
         InfrastructureError, StrategyBug: the same, or another error.
     """
     if isinstance(error, _REASONS):
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # this frame is in its traceback: they would hold each other, and the unit, in memory
     if not is_infrastructure(error) and classify(error) is Fault.DATA:
         raise UnknownCulprit(describe(error)) from error
     raise as_engine_error(error, doing) from error

@@ -208,7 +208,10 @@ class UnitTransaction:
         unit.savepoint_every, unit.guarded = None, False
         if isinstance(error, HiddenCommit):
             self._take_back(error)
-        end_run(error, "the transaction")
+        try:
+            end_run(error, "the transaction")
+        finally:
+            del error  # see end_run
 
     def _take_back(self, hidden: HiddenCommit) -> NoReturn:
         """Delete the records saved by a hidden commit, and charge its message, which must not run again."""
