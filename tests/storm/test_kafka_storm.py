@@ -28,7 +28,11 @@ def test_nothing_is_lost_or_doubled_in_a_storm_on_kafka(kafka_field: KafkaField)
     )
 
 
-@pytest.mark.parametrize("kafka_trio_field", ["classic", "consumer"], indirect=True)
+@pytest.mark.parametrize(
+    "kafka_trio_field",
+    ["classic", pytest.param("consumer", marks=pytest.mark.long_form("ONCEMQ_STORM_MESSAGES"))],
+    indirect=True,
+)
 def test_nothing_is_lost_or_doubled_in_a_storm_on_three_nodes(kafka_trio_field: KafkaField) -> None:
     """The same where two nodes go on without a third, with groups by either protocol."""
     storm(

@@ -23,7 +23,11 @@ DEPENDENTS, HEALTHY, OUTAGE = 400, 200, 6.0
 
 
 @pytest.fixture(
-    params=[EMBEDDED, *(pytest.param(kind, marks=pytest.mark.server) for kind in (POSTGRESQL, KAFKA))]
+    params=[
+        EMBEDDED,
+        pytest.param(POSTGRESQL, marks=pytest.mark.server),
+        pytest.param(KAFKA, marks=[pytest.mark.server, pytest.mark.long_form("ONCEMQ_STORM_MESSAGES")]),
+    ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator[Place]:
     """The short and the usual pair of broker and database, and a broker of partitions."""

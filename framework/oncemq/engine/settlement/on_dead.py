@@ -18,7 +18,6 @@ from oncemq.ledger.records import final_failures, suspects
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery, Envelope
 
-_JOB = "a consumer's on_dead function"
 _LONGEST = 3600.0
 """Seconds; a unit of one message has no neighbour that it could keep waiting."""
 _PAUSE = 1.0
@@ -158,7 +157,7 @@ class OnDead:
         unit.notes[FinalFailure] = failure
         result = self._execute(shard, unit)
         if result.trouble is not None:
-            self._failed(_JOB, result.trouble)
+            self._failed("a consumer's on_dead function", result.trouble)
             return None
         return result.verdicts[delivery]
 
@@ -167,7 +166,7 @@ class OnDead:
             return Ended(Ending.DONE)
         if verdict.outcome is not Outcome.DUPLICATE:
             if verdict.error is not None:
-                self._failed(_JOB, verdict.error)
+                self._failed("a consumer's on_dead function", verdict.error)
             return Ended(Ending.FAILED, verdict.reason[:MAX_ERROR_TEXT] or verdict.outcome.value)
         with self._engines[shard].connect() as connection:
             ran = final_failures.load(connection, self._consumer, [envelope.identity])
