@@ -41,11 +41,14 @@ class TryOrder:
         """Return deliveries in the order in which their tries ended; what failed saw what came before it in its last run."""
         left = list(ended)
         order = [delivery for delivery in self._committed if delivery in left]
-        for delivery in left:
-            if delivery not in order:
-                before = self._before.get(delivery, [])
-                place = max((order.index(seen) + 1 for seen in before if seen in order), default=0)
-                order.insert(place, delivery)
+        failed = [delivery for delivery in left if delivery not in order]
+        for delivery in failed:
+            before = self._before.get(delivery, [])
+            place = max((order.index(seen) + 1 for seen in before if seen in order), default=0)
+            # Several that saw the same came in the order of their arrival.
+            while place < len(order) and order[place] in failed:
+                place += 1
+            order.insert(place, delivery)
         self._committed.clear()
         self._before.clear()
         return order
