@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy import text as sql
 
 from support.apps.command_line import run_program
 
 ROOT = Path(__file__).parents[3]
-_LINE = re.compile(r"^    (oncemq .*|python handlers.py.*)$", re.MULTILINE)
+_FILE = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
+_LINE = re.compile(r"^    (oncemq .*|python \w+\.py.*)$", re.MULTILINE)
 _ENDLESS = re.compile(r"oncemq (run|relay|top)\b(?!.*(--until-|--once))")
 APP = """
 app: shop
@@ -64,7 +67,7 @@ def _run(command: str) -> int:
             [sys.executable, *words[1:]], capture_output=True, check=False, timeout=120
         ).returncode
     if _ENDLESS.match(command):
-        words += {"top": ["--once"], "run": ["--until-idle", "0.3s"], "relay": ["--until-empty"]}[words[1]]
+        words += {"top": ["--once"], "run": ["--until-idle", "1s"], "relay": ["--until-empty"]}[words[1]]
     done = run_program(*words[1:], stdin="y\n")
     print(command, done.exit_code, done.output)  # noqa: T201 - shown where the test fails
     return done.exit_code
@@ -78,3 +81,30 @@ def test_the_commands_of_a_page_were_run(page: str, shop: Path) -> None:
     commands = _commands(page)
     assert len(commands) > 3
     assert {command: code for command in commands if (code := _run(command)) != CODES.get(command, 0)} == {}
+
+
+def test_the_commands_of_the_tutorial_were_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rabbitmq_url: str,
+    postgresql_database: str,
+    fresh: str,
+) -> None:
+    """With the files that it shows, on RabbitMQ and PostgreSQL; the messages that `init` has written give points."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BROKER", rabbitmq_url)
+    monkeypatch.setenv("DATABASE", postgresql_database)
+    text = (ROOT / "docs/tutorial.md").read_text().replace("order.paid", fresh)
+    commands = [
+        part for line in _LINE.findall(text) for part in line.partition("  #")[0].strip().split(" && ")
+    ]
+    assert _run(commands.pop(0)) == 0
+    monkeypatch.chdir(tmp_path / "shop")
+    for name, content in _FILE.findall(text):
+        Path(name).write_text(content)
+    # On the page it runs in another terminal meanwhile.
+    consuming = commands.index("oncemq run --processes 2")
+    commands.insert(consuming + 1, commands.pop(consuming))
+    assert {command: code for command in commands if (code := _run(command))} == {}
+    with create_engine(postgresql_database).connect() as connection:
+        assert connection.execute(sql("SELECT sum(points) FROM points")).scalar_one() == 24
