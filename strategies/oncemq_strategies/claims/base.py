@@ -19,7 +19,7 @@ from oncemq.contracts.verdict import (
 )
 from oncemq.contracts.verification import Done, NotDone
 from oncemq.errors import MessageRefused, OnceMQError, Retry, Signal
-from oncemq.message.envelope import Envelope
+from oncemq.message.envelope import Delivery, Envelope
 from oncemq_strategies.claims.ledger_claims import Held, Phase
 from oncemq_strategies.claims.stored_messages import Messages, OfHandler, OfVerify
 from oncemq_strategies.claims.verify import Asker, Unanswered
@@ -33,7 +33,9 @@ ASK_AGAIN = timedelta(hours=1)
 """Delay before a claim that remained unknown is verified again in the background."""
 
 _LOOK_AGAIN = timedelta(milliseconds=250)
-"""How long a message waits that another worker is processing, before its claim is checked again."""
+"""How long a message waits that another worker is processing, before its claim is checked again for the first time."""
+_LONGEST_LOOK = timedelta(seconds=5)
+"""The same later: a claim that lasts is a dead process's, whose lease must end, or a long handler's."""
 
 
 class ClaimLost(OnceMQError):
@@ -128,7 +130,7 @@ class Claiming(Strategy):
         for delivery in unit.deliveries:
             entry = held.get(delivery.envelope.identity) if delivery.envelope is not None else None
             if entry is not None and entry.phase is Phase.FOREIGN:
-                unit.verdicts.setdefault(delivery, _not_now())
+                unit.verdicts.setdefault(delivery, self._not_now(delivery))
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Claim again identities that an earlier copy released, and verify claims that are in doubt."""
@@ -172,7 +174,7 @@ class Claiming(Strategy):
             after = held.error.after if isinstance(held.error, Retry) else None
             text = f"verify could not answer for identity {identity!r}: {_text_of(held.error)}"
             return retry(text, after=after, error=held.error)
-        return _not_now()
+        return self._not_now(item.delivery)
 
     def save(self, run: Run) -> None:
         """Record how the handler ended; release the claim of a message whose handler was never called."""
@@ -263,6 +265,13 @@ class Claiming(Strategy):
             )
         held.phase, held.result, held.has_result = Phase.DONE, item.result, True
 
+    def _not_now(self, delivery: Delivery) -> Verdict:
+        """Return Defer, half as long again as the message has waited."""
+        since = delivery.deferred_since
+        waited = timedelta(seconds=self._scope.clock.monotonic() - since) if since else timedelta(0)
+        pause = min(max(_LOOK_AGAIN, waited / 2), _LONGEST_LOOK)
+        return defer(pause, "another process is working on this message")
+
     def _differs(self, held: Held, item: Item) -> bool:
         if self._fingerprint is None or held.phase not in {Phase.DONE, Phase.DOUBTFUL}:
             return False
@@ -280,10 +289,6 @@ def may_have_happened(verdict: Verdict | None) -> bool:
     if verdict.outcome is not Outcome.RETRY:
         return False
     return verdict.error is not None and not isinstance(verdict.error, Signal | MessageRefused)
-
-
-def _not_now() -> Verdict:
-    return defer(_LOOK_AGAIN, "another process is working on this message")
 
 
 def _text_of(error: BaseException) -> str:

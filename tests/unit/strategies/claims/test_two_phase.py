@@ -297,3 +297,18 @@ def test_a_result_that_cannot_be_kept_changes_nothing(make_direct: MakeDirect) -
     assert bench.deliver(message("a", 1)) == [Outcome.PROCEED]
     assert "cannot be kept" in str(bench.errors.seen[0][1])
     assert bench.deliver(message("a", 1)) == [Outcome.DUPLICATE]
+
+
+def test_the_claim_of_a_dead_process_is_looked_at_ever_less_often(make_direct: MakeDirect) -> None:
+    """Its lease may take a minute; a look every quarter of a second would be a unit each."""
+    bench = make_direct()
+    bench.deliver(message("a", 1))
+    change(bench, state="processing", holder="dead", until=SystemClock().now() + LATER, done_at=None)
+    delivery = bench._delivery(message("a", 1))
+    pauses = []
+    for waited in (0.0, 0.4, 2.0, 8.0, 29.0):
+        delivery.deferred_since = SystemClock().monotonic() - waited if waited else 0.0
+        (verdict,) = bench._run_unit([delivery], set())
+        assert verdict.delay is not None
+        pauses.append(round(verdict.delay.total_seconds(), 1))
+    assert pauses == [0.2, 0.2, 1.0, 4.0, 5.0]
