@@ -8,7 +8,7 @@ from benchmarks.runs.growth import FAILING, measure
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(600)]
 
 MESSAGES = 1500
-KEPT = {"oncemq_processed", "oncemq_history"}
+KEPT = {"oncemq_processed", "oncemq_history", "oncemq_audit"}
 LOG = 1000
 """Bytes for a message that fails twice: a line for its retry, one for its dead letter."""
 
@@ -23,6 +23,8 @@ def test_descriptors_threads_log_and_rows_do_not_grow(redis_url: str, tmp_path: 
     assert last.threads <= first.threads + 2
     assert found.log_bytes < LOG * failed + 20_000
     assert (found.rows["oncemq_processed"], found.rows["oncemq_history"]) == (found.applied, 2 * failed)
+    changing = [name for name, _, code in found.operations if name in {"purge", "reconcile"} and code == 0]
+    assert found.rows["oncemq_audit"] <= len(changing)
     assert all(rows <= 1 for table, rows in found.rows.items() if table not in KEPT), found.rows
     # `status` says with 1 that an operator should look: there are dead letters.
     assert {code for name, _, code in found.operations if name != "status"} <= {0}
