@@ -16,7 +16,7 @@ _EVERY = 0.1
 
 
 class Commits:
-    """One commit at a time; what did not arrive is sent again with the next one.
+    """One commit at a time; what did not arrive, or was not answered in time, is sent again.
 
     Args:
         consumer: the consumer's name.
@@ -27,6 +27,7 @@ class Commits:
         self._consumer = consumer
         self._assignment = assignment
         self._sent_at: float | None = None
+        self._awaited: list[TopicPartition] = []
         self._last = 0.0
         self._metadata = True
 
@@ -35,9 +36,13 @@ class Commits:
         now = monotonic()
         if now - self._last < _EVERY or (self._sent_at is not None and now - self._sent_at < ASK):
             return
+        if self._sent_at is not None:
+            self._again(self._awaited)  # its coordinator has died with it
+            self._sent_at = None
         offsets = self._offsets(trackers)
         if offsets:
             self._sent_at = self._last = now
+            self._awaited = offsets
             client.commit(offsets=offsets, asynchronous=True)
 
     def send_now(self, client: Any, trackers: Iterable[PartitionTracker]) -> None:
@@ -56,12 +61,17 @@ class Commits:
     def answered(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
         """Note the answer to `send`; called by the client."""
         self._sent_at = None
+        self._awaited = []
         for partition in partitions:
             failed = error or partition.error
             if failed is None:
                 continue
             if failed.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
                 self._metadata = False
+            self._again([partition])
+
+    def _again(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
             tracker = self._assignment.trackers.get((partition.topic, partition.partition))
             if tracker is not None:
                 tracker.uncommitted()

@@ -139,7 +139,9 @@ def test_a_dead_letter_of_the_outbox_is_sent_again(adapter: ScriptedAdapter, eng
         heard.wait_for("unroutable")
     plan = app(adapter, engine, WhenUnroutable.DEAD_LETTER)
     with engine.begin() as connection:
-        assert outbox_refused.retry(connection, "shop", Chosen(key="k"), plan.clock.now()) == 1
+        now = plan.clock.now()
+        rows = outbox_refused.locked(connection, "shop", Chosen(key="k"), now)
+        assert outbox_refused.retry(connection, rows, now) == 1
     with running(plan):
         adapter.wait_until(lambda a: len(a.published) == 1, 20)
     assert sent(adapter) == ["o1"]

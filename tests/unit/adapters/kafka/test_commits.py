@@ -113,3 +113,12 @@ def test_one_commit_is_on_its_way_at_a_time(bench: Bench) -> None:
     bench.settle(1)
     assert bench.send() == []
     assert bench.send(after=ASK) == [(2, "")]
+
+
+def test_a_commit_that_is_never_answered_is_sent_again(bench: Bench) -> None:
+    """Its coordinator has died with it; nothing new has to be settled for the next one."""
+    bench.settle(0)
+    assert bench.send() == [(1, "")]
+    assert bench.send(after=ASK) == [(1, "")]
+    bench.answer()
+    assert bench.send(after=ASK) == []
