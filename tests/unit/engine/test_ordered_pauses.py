@@ -20,6 +20,7 @@ from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.database.server_clock import server_time
 from oncemq.observe.state import PauseReason
 from oncemq.operate import pausing
+from oncemq.operate.auditing import Operator
 from support.apps.program import eventually
 from support.engine import make_app, make_consumer, running
 from support.heard import Heard
@@ -65,12 +66,12 @@ class Shop:
     def pause(self) -> None:
         """Pause the consumer as an operator does."""
         plan = self.plan()
-        pausing.pause(plan, plan.consumers, "alice@desk", "the warehouse is closed")
+        pausing.pause(plan, plan.consumers, Operator("alice@desk", "the warehouse is closed"))
 
     def resume(self) -> list[str]:
         """End that."""
         plan = self.plan()
-        return pausing.resume(plan, plan.consumers, "bob@desk", "")
+        return pausing.resume(plan, plan.consumers, Operator("bob@desk"))
 
 
 @pytest.fixture
