@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, Unroutable
 from oncemq_adapters.kafka.address import LARGEST, Address
-from oncemq_adapters.kafka.errors import error_of, is_denied, refusal, surfaced, told
+from oncemq_adapters.kafka.errors import NOWHERE, error_of, is_denied, refusal, surfaced, told
 from oncemq_adapters.kafka.names import Place
 from oncemq_adapters.kafka.records import STEPS
 
@@ -179,15 +179,26 @@ class Administration:
 
     def spans(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return first offset and end of each partition."""
-        reader, found = self._reader(_NO_GROUP), {}
-        for number in range(self.partitions(topic)):
+        reader, count = self._reader(_NO_GROUP), self.partitions(topic)
+
+        def ask() -> dict[int, tuple[int, int]]:
+            wanted = ((number, TopicPartition(topic, number)) for number in range(count))
+            return {
+                number: reader.get_watermark_offsets(each, timeout=self._seconds) for number, each in wanted
+            }
+
+        try:
             try:
-                found[number] = reader.get_watermark_offsets(
-                    TopicPartition(topic, number), timeout=self._seconds
-                )
+                return ask()
             except KafkaException as error:
-                raise self._surfaced(error, f"asking for the ends of {topic!r}") from error
-        return found
+                found = error_of(error)
+                if found is None or found.code() not in NOWHERE:
+                    raise
+                # It keeps for minutes what a broker said that had just come, or was about to go.
+                reader.list_topics(topic, timeout=self._seconds)
+                return ask()
+        except KafkaException as error:
+            raise self._surfaced(error, f"asking for the ends of {topic!r}") from error
 
     def ends(self, topic: str) -> dict[int, int]:
         """Return the end of each partition."""
