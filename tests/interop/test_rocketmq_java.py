@@ -192,11 +192,10 @@ def test_python_reads_javas_retries(ours: Ours, java: JavaPeer) -> None:
     java.wait_for(2)
     java.order("leave")
     _, sink = ours.join()
-    (delivery,) = sink.wait_for(1)
-    message = delivery.message
-    assert (message.topic, message.body, message.keys) == (ours.topic, b"x", ("k",))
-    # The second try may have been given back before Java left, or not.
-    assert message.attempt in {2, 3}
+    # The second try may have been given back before Java left, or not; or be on its way when it left, and come too.
+    for message in (delivery.message for delivery in sink.wait_for(1)):
+        assert (message.topic, message.body, message.keys) == (ours.topic, b"x", ("k",))
+        assert message.attempt in {2, 3}
 
 
 def test_a_message_keeps_its_id_when_java_gives_it_back(ours: Ours, java: JavaPeer) -> None:
