@@ -319,6 +319,18 @@ DEFECTS = (
         [f"{KAFKA}/test_tracker.py::test_nothing_of_a_void_partition_is_settled"],
     ),
     Defect(
+        "kafka-unanswered-commit-forgotten",
+        "A commit that is never answered is sent again.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/kafka/commits.py",
+                "            self._again(self._awaited)  # its coordinator has died with it\n",
+                "",
+            )
+        ],
+        [f"{KAFKA}/test_commits.py::test_a_commit_that_is_never_answered_is_sent_again"],
+    ),
+    Defect(
         "kafka-stranger-believed",
         "Attempts that a producer claims do not count on Kafka.",
         [

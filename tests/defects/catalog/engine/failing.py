@@ -262,4 +262,38 @@ DEFECTS = (
         ],
         ["tests/suites/kit/test_middlewares.py::test_a_call_that_is_over_lends_no_session[memory]"],
     ),
+    Defect(
+        "failed-message-stays-in-memory",
+        "A failed message leaves memory when it is settled, without the collector.",
+        [
+            Edit(
+                "framework/oncemq/engine/settlement/settler.py",
+                "            forget_error(verdict)\n",
+                "            pass\n",
+            )
+        ],
+        [
+            (
+                "tests/unit/engine/workers/test_memory_of_failures.py"
+                "::test_a_failed_message_is_freed_when_it_is_settled[at-once-retry]"
+            )
+        ],
+    ),
+    Defect(
+        "claim-looked-at-all-the-time",
+        "The claim of a dead process is looked at ever less often.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/claims/base.py",
+                "min(max(_LOOK_AGAIN, waited / 2), _LONGEST_LOOK)",
+                "_LOOK_AGAIN",
+            )
+        ],
+        [
+            (
+                "tests/unit/strategies/claims/test_two_phase.py"
+                "::test_the_claim_of_a_dead_process_is_looked_at_ever_less_often"
+            )
+        ],
+    ),
 )
