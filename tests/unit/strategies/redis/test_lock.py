@@ -132,9 +132,9 @@ def test_the_end_of_a_lease_wakes_a_waiter(client, rival, fresh):
 
 def test_a_watched_lock_outlives_its_lease(client, rival, fresh, monkeypatch):
     """The watchdog renews it as long as its holder lives."""
-    monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", timedelta(milliseconds=600))
+    monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", timedelta(milliseconds=1500))
     with Lock(client, fresh) as lock:
-        assert not Lock(rival, fresh).acquire(timedelta(seconds=2))
+        assert not Lock(rival, fresh).acquire(timedelta(seconds=4))
         assert lock.owned()
 
 
