@@ -347,7 +347,6 @@ class ConsumerRuntime:
         return OnDead(
             plan.scope,
             lambda shard, unit: executes[shard](unit),
-            shop.engines,
             (lambda _: 0) if layout is None else layout.shard_of,
             shop.clock,
             lambda: self.consumer.intake.suspects,

@@ -60,7 +60,7 @@ HISTORY = frozenset(
 )
 """Headers written only by a consumer group: trusted on messages from the group's own places, else dropped."""
 
-SPARED_FIRST = (TRACEBACK, ON_DEAD, ERROR_TEXT, ERROR_CLASS, LAST_FAILED_AT, CONSUMER, ORIGIN_TOPIC)
+SPARED_FIRST = (TRACEBACK, ERROR_TEXT, ERROR_CLASS, LAST_FAILED_AT, CONSUMER, ORIGIN_TOPIC)
 """Headers that a copy may drop, in this order, when its headers are too large."""
 
 _SHORT_ERROR = 200

@@ -15,11 +15,14 @@ from oncemq.common.clock import Clock
 from oncemq.contracts.final_failure import FinalFailure
 from oncemq.contracts.strategy import Strategy, Traits
 from oncemq.contracts.unit import Item, Run
-from oncemq.contracts.verdict import DUPLICATE, PROCEED, Verdict, reject
+from oncemq.contracts.verdict import PROCEED, Verdict, reject
 from oncemq.ledger.records import final_failures, processed
 from oncemq.ledger.sql.bulk import Bulk, Shape
 from oncemq.ledger.sql.bulk_dialects import bulk_for
 from oncemq.ledger.sql.tables import attach
+
+APPLIED, UNDONE = "applied-by-a-copy", "undone-before"
+"""Codes by which `FinalRecord` says why the function does not run; they are on no dead letter."""
 
 
 class FinalGuard(Strategy):
@@ -58,7 +61,7 @@ class FinalRecord(Strategy):
         clock: the source of time.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True)
+    traits: ClassVar[Traits] = Traits(decides=False)
     name = "on_dead"
     by_identity = True
 
@@ -72,15 +75,21 @@ class FinalRecord(Strategy):
             shape = Shape(processed.TABLE, "identity", "processed_at", inserted=("key",))
             self._bulk = bulk_for(run.connection.dialect, shape)
         rows = [(item.envelope.identity, item.key) for item in items]
-        run.notes[self] = self._bulk.insert_new(run.connection, run.consumer, rows, self._clock.now())
+        new = self._bulk.insert_new(run.connection, run.consumer, rows, self._clock.now())
+        there = [identity for identity, _ in rows if identity not in new]
+        undone = final_failures.load(run.connection, run.consumer, there) if there else {}
+        run.notes[self] = new, undone
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Return PROCEED, or DUPLICATE: a copy was applied, or the function has run."""
-        return PROCEED if item.envelope.identity in run.notes[self] else DUPLICATE
+        """Return PROCEED, or a Reject with the code APPLIED or UNDONE."""
+        new, undone = run.notes[self]
+        if item.envelope.identity in new:
+            return PROCEED
+        return reject("", code=UNDONE if item.envelope.identity in undone else APPLIED)
 
     def save(self, run: Run) -> None:
         """Store why the message failed, or remove the record: the function has failed."""
-        new: set[str] = run.notes[self]
+        new, _ = run.notes[self]
         for item in run.items:
             identity = item.envelope.identity
             if item.verdict is PROCEED:

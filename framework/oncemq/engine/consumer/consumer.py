@@ -20,6 +20,7 @@ from oncemq.engine.consumer.shard_pauses import ShardPauses
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import InfrastructureError, RedisUnavailable, StrategyBug
 from oncemq.ledger.coordination.pauses import OPERATOR, Pause
+from oncemq.ledger.records.suspects import names_of
 from oncemq.message.envelope import Delivery
 from oncemq.message.signed_history import place_of
 from oncemq.observe.observers import Observers
@@ -194,7 +195,8 @@ class Consumer:
     def ended(self, delivery: Delivery) -> None:
         """Forget the crashes of a message that is finished."""
         envelope = delivery.envelope
-        if envelope is not None and envelope.identity in self.intake.suspects:
+        known = self.intake.suspects
+        if envelope is not None and known and not names_of(envelope.identity).isdisjoint(known):
             self.intake.forget(envelope.identity)
             try:
                 self._forget(envelope.identity)

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from oncemq.errors import MessageRefused, Undecodable
-from oncemq.ledger.records.suspects import overruns
+from oncemq.ledger.records.suspects import names_of, overruns
 from oncemq.message.envelope import Delivery, Envelope
 from oncemq.message.headers import CONTENT_ENCODING
 from oncemq.message.reader import Reader
@@ -107,5 +107,5 @@ class Intake:
 
     def forget(self, identity: str) -> None:
         """Trust a message again."""
-        gone = {identity, overruns(identity)}
+        gone = names_of(identity)
         self.suspects = {other: crashes for other, crashes in self.suspects.items() if other not in gone}

@@ -78,9 +78,8 @@ class SuspectBook:
             with only_one(self._file.parent, "suspects"):
                 book = self._read()
                 own = book.get(scope, {})
-                for identity in identities:
-                    own.pop(identity, None)
-                    own.pop(suspects.overruns(identity), None)
+                for name in frozenset().union(*map(suspects.names_of, identities)):
+                    own.pop(name, None)
                 self._write(book)
             return
         with self._engine.begin() as connection:

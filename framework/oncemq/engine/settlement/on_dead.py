@@ -6,21 +6,22 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Protocol
 
-from sqlalchemy import Engine
-
 from oncemq.common.clock import Clock
 from oncemq.common.error_text import MAX_ERROR_TEXT, describe
 from oncemq.contracts.adapter import DeadLetterRequest
 from oncemq.contracts.final_failure import FinalFailure
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import PROCEED, Outcome, Verdict
-from oncemq.ledger.records import final_failures, suspects
+from oncemq.engine.base.final_failures import APPLIED, UNDONE
+from oncemq.ledger.records import suspects
 from oncemq.message import headers
-from oncemq.message.envelope import Delivery, Envelope
+from oncemq.message.envelope import Delivery
 
 _LONGEST = 3600.0
 """Seconds; a unit of one message has no neighbour that it could keep waiting."""
 _PAUSE = 1.0
+_MAX_SAID = 500
+"""Characters of its error in a dead letter's header, which no copy may drop: `replay` looks for it."""
 _DEATHS = 2
 """A function that ended its process so often for one message is not run for it again."""
 _LATER = frozenset({Outcome.DEFER, Outcome.RETURNED, Outcome.WAIT})
@@ -80,7 +81,6 @@ class OnDead:
     Args:
         consumer: the scope of ledger rows.
         execute: runs a unit of one message on a shard, with the function in place of the handler.
-        engines: the app's databases.
         shard_of: the shard of a key.
         clock: the source of time.
         deaths: how often processes died, by identity and by `suspects.on_dead(identity)`.
@@ -93,7 +93,6 @@ class OnDead:
         self,
         consumer: str,
         execute: Callable[[int, Unit], Result],
-        engines: Sequence[Engine],
         shard_of: Callable[[str], int],
         clock: Clock,
         deaths: Callable[[], Mapping[str, int]],
@@ -103,7 +102,6 @@ class OnDead:
     ) -> None:
         self._consumer = consumer
         self._execute = execute
-        self._engines = engines
         self._shard_of = shard_of
         self._clock = clock
         self._deaths = deaths
@@ -147,7 +145,7 @@ class OnDead:
             while True:
                 verdict = self._try(shard, delivery, failure)
                 if verdict is not None and verdict.outcome not in _LATER:
-                    return self._ended(shard, envelope, verdict)
+                    return self._ended(verdict)
                 if self._give_up():
                     return Ended(Ending.LEFT)
                 self._sleep(_PAUSE)
@@ -161,13 +159,11 @@ class OnDead:
             return None
         return result.verdicts[delivery]
 
-    def _ended(self, shard: int, envelope: Envelope, verdict: Verdict) -> Ended:
-        if verdict is PROCEED:
+    def _ended(self, verdict: Verdict) -> Ended:
+        if verdict is PROCEED or verdict.code == UNDONE:
             return Ended(Ending.DONE)
-        if verdict.outcome is not Outcome.DUPLICATE:
-            if verdict.error is not None:
-                self._failed("a consumer's on_dead function", verdict.error)
-            return Ended(Ending.FAILED, verdict.reason[:MAX_ERROR_TEXT] or verdict.outcome.value)
-        with self._engines[shard].connect() as connection:
-            ran = final_failures.load(connection, self._consumer, [envelope.identity])
-        return Ended(Ending.DONE if ran else Ending.APPLIED)
+        if verdict.code == APPLIED:
+            return Ended(Ending.APPLIED)
+        if verdict.error is not None:
+            self._failed("a consumer's on_dead function", verdict.error)
+        return Ended(Ending.FAILED, verdict.reason[:_MAX_SAID] or verdict.outcome.value)

@@ -274,6 +274,8 @@ class Settler:
             if applied:
                 self._acknowledge(applied)
                 self._tried([(each, Outcome.DUPLICATE.value, APPLIED_MEANWHILE) for each in applied])
+            if not dead:
+                return
         letters = {each.delivery: each for each, _, _ in dead}
         settled, broken = self._insist(self._adapter.dead_letter, dict(letters))
         if broken and self._keep is not None:

@@ -37,6 +37,11 @@ def on_dead(identity: str) -> str:
     return f"{_ON_DEAD}{blake2b(identity.encode(), digest_size=16).hexdigest()}"
 
 
+def names_of(identity: str) -> frozenset[str]:
+    """Return every name under which deaths are counted for this message."""
+    return frozenset({identity, overruns(identity), on_dead(identity)})
+
+
 def load(connection: Connection, consumer: str) -> dict[str, int]:
     """Return by identity, and by `overruns(identity)`, how often a process died while the message ran."""
     found = select(TABLE.c.identity, TABLE.c.crashes).where(TABLE.c.consumer == consumer)
@@ -68,7 +73,7 @@ def charge(
 def clear(connection: Connection, consumer: str, identities: Collection[str]) -> None:
     """Delete the crash counts of messages that are settled."""
     if identities:
-        names = sorted({*identities, *map(overruns, identities), *map(on_dead, identities)})
+        names = sorted(frozenset().union(*map(names_of, identities)))
         ours = (TABLE.c.consumer == consumer) & TABLE.c.identity.in_(names)
         connection.execute(delete(TABLE).where(ours))
 

@@ -49,8 +49,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/base/final_failures.py",
-                "return PROCEED if item.envelope.identity in run.notes[self] else DUPLICATE",
-                "return PROCEED",
+                "        if item.envelope.identity in new:\n            return PROCEED\n",
+                "        if new is not None:\n            return PROCEED\n",
             )
         ],
         [f"{ON_DEAD}::test_a_message_whose_copy_was_applied_has_not_failed[sqlite]"],

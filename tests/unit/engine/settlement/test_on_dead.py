@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,18 +14,23 @@ from sqlalchemy.orm import Session
 from oncemq.common.clock import SystemClock
 from oncemq.contracts.final_failure import FinalFailure
 from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import reject
 from oncemq.engine.base.final_failures import FinalGuard, FinalRecord
+from oncemq.engine.consumer.consumer import Consumer
+from oncemq.engine.consumer.receiver import Intake
 from oncemq.engine.crash.flight_recorder import OnDeadRecorder, read_crash
-from oncemq.engine.settlement.on_dead import Ended, Ending, OnDead
+from oncemq.engine.settlement.on_dead import APPLIED_MEANWHILE, Dead, Ended, Ending, OnDead
 from oncemq.engine.workers.failure_isolation import UnitResult
 from oncemq.errors import InfrastructureError, Reject
-from oncemq.ledger.records import suspects
+from oncemq.ledger.records import history, suspects
+from oncemq.message.envelope import Delivery
 from oncemq_strategies.unique_key.strategy import UniqueKey
+from support.benches.settler import Desk, desk
 from support.database.databases import database, engine
 from support.effects import effects, give
 from support.units import UnitBench, orders
 
-__all__ = ["database", "engine"]
+__all__ = ["database", "desk", "engine"]
 
 FAILURE = FinalFailure("rejected", "Reject: no", 1)
 
@@ -69,7 +75,6 @@ class Pair:
         self.on_dead = OnDead(
             self.living.plan.scope,
             self._execute,
-            [engine],
             lambda _: 0,
             SystemClock(),
             lambda: deaths or {},
@@ -88,6 +93,22 @@ class Pair:
     def fail(self, name: str = "a") -> Ended:
         """Let a message fail for good."""
         return self.on_dead.run(self.living.delivery(orders(name)[0]), FAILURE)
+
+
+class LeavesAll:
+    """Stands for a function whose database is away while the process ends."""
+
+    def before(self, _dead: object, *_words: object) -> tuple[list[Dead], list[Delivery]]:
+        """Leave all."""
+        return [], []
+
+
+class AllApplied:
+    """Stands for a function that finds every message applied by a copy."""
+
+    def before(self, dead: list[Dead], *_words: object) -> tuple[list[Dead], list[Delivery]]:
+        """Return all of them as applied."""
+        return [], [letter.delivery for letter, _, _ in dead]
 
 
 def test_it_runs_once_however_often_the_message_fails(engine: Engine) -> None:
@@ -113,6 +134,16 @@ def test_a_message_whose_copy_was_applied_has_not_failed(engine: Engine) -> None
     pair.living.run(*orders("a"))
     assert pair.fail().ending is Ending.APPLIED
     assert effects(engine) == ["a"]
+
+
+def test_the_history_has_no_duplicate_of_it(engine: Engine) -> None:
+    """The function's second look at a message is no copy of it."""
+    pair = Pair(engine)
+    pair.fail()
+    pair.fail()
+    with engine.connect() as connection:
+        mine = history.TABLE.c.consumer == pair.living.plan.scope
+        assert connection.execute(history.TABLE.select().where(mine)).all() == []
 
 
 def test_a_copy_that_arrives_while_the_function_runs_waits_for_it(engine: Engine) -> None:
@@ -189,6 +220,35 @@ def test_a_function_that_ends_its_process_is_given_up(engine: Engine) -> None:
     pair = Pair(engine, deaths={suspects.on_dead(identity): 2})
     assert pair.fail() == Ended(Ending.FAILED, "its process ended 2 times while it ran")
     assert effects(engine) == []
+
+
+def test_deaths_of_the_function_are_forgotten_with_the_message(engine: Engine) -> None:
+    """Replayed when the function is mended, it runs."""
+    bench = Pair(engine).living
+    intake: Any = Intake.__new__(Intake)
+    intake.suspects = {suspects.on_dead("a"): 2, "b": 1}
+    forgotten: list[str] = []
+    consumer: Any = SimpleNamespace(intake=intake, _forget=forgotten.append, observers=None)
+    Consumer.ended(consumer, bench.delivery(orders("a")[0]))
+    assert intake.suspects == {"b": 1}
+    assert forgotten == ["a"]
+
+
+def test_a_message_that_stays_unsettled_is_no_letter(desk: Desk) -> None:
+    """The process ends while the database is away: nothing is sent."""
+    desk.settler._on_dead = LeavesAll()  # type: ignore[assignment]
+    desk.settle((desk.delivery(), reject("no")))
+    assert desk.adapter.summary() == "0 acknowledged, 0 retried, 0 dead, 0 given back, 0 refused"
+    assert desk.passed == ["on-dead-done"]
+
+
+def test_a_message_whose_copy_was_applied_is_acknowledged(desk: Desk) -> None:
+    """It is no dead letter, and the history says why."""
+    desk.settler._on_dead = AllApplied()  # type: ignore[assignment]
+    delivery = desk.delivery()
+    desk.settle((delivery, reject("no")))
+    assert desk.adapter.summary() == "1 acknowledged, 0 retried, 0 dead, 0 given back, 0 refused"
+    assert [(code, why) for _, code, why in desk.tried] == [("duplicate", APPLIED_MEANWHILE)]
 
 
 def test_a_death_while_it_runs_is_not_charged_to_the_message(engine: Engine, tmp_path: Path) -> None:
