@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
 Span = timedelta | str
 """A duration: a timedelta, or a text such as `500ms`, `30s`, `10m`, `7d`."""
@@ -82,6 +82,24 @@ class ExpiresOptions(TypedDict, total=False):
     then: Literal["ignore", "dead_letter"]
 
 
+class BreakerOptions(TypedDict, total=False):
+    """When a breaker opens, and what it does then."""
+
+    above: Required[float]
+    window: Span
+    minimum: int
+    action: Literal["warn", "slow", "pause"]
+    open_for: Span
+
+
+class BreakersOptions(TypedDict, total=False):
+    """Breakers of a consumer; a number is the share above which it opens."""
+
+    duplicates: float | BreakerOptions
+    failures: float | BreakerOptions
+    hot_key: float | BreakerOptions
+
+
 class BatchOptions(TypedDict, total=False):
     """How many messages may share one transaction."""
 
@@ -102,6 +120,7 @@ class ConsumerOptions(TypedDict, total=False):
     isolate: bool
     keep: Span
     limits: LimitOptions
+    breakers: BreakersOptions
     in_flight: int
     publishes: Sequence[str]
     formerly: str | Sequence[str]

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oncemq.engine.background_work import start_upkeep
 from oncemq.engine.base.hook_points import nothing
+from oncemq.engine.breakers.control import BreakerControl
 from oncemq.engine.clock_skew import ClockWatch
 from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.crash.process_lock import ProcessLock
@@ -136,6 +137,10 @@ class Application:
         self._standing = StatusReporter(plan, self._crews, self._observer)
         self._roster = WorkerRegistry(plan)
         self._pauses = OrderedPauses(plan, self._crews, self._observer)
+        scopes = {consumer.name: consumer.scope for consumer in plan.consumers}
+        self._breakers = BreakerControl(
+            plan.breakers, plan.engine, plan.clock, scopes, self._crews, self._observer
+        )
         self._clock_watch = ClockWatch(plan, self._observer)
         self._database_watch = DatabaseWatch(plan, self._observer, self._visit)
         self._upkeep: Sequence[Upkeep] = ()
@@ -275,7 +280,7 @@ class Application:
 
     def _visit(self) -> None:
         """Do what takes statements: heartbeat, suspects, counts. Not in the main thread, which obeys signals."""
-        self._pauses.look()
+        self._pauses.look(at_once=self._breakers.look())
         self._standing.count()
         try:
             self._roster.still_here()

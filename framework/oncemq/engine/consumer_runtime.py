@@ -10,6 +10,7 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.engine.base.items import failed_row
 from oncemq.engine.base.strategy_chain import Chain
+from oncemq.engine.breakers.rate_limit import RateLimit
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.scheduler import Scheduler
@@ -141,6 +142,10 @@ class ConsumerRuntime:
     def stop(self) -> None:
         """Let workers finish their current messages, and take no more."""
         self.consumer.gate.stop()
+
+    def limit_rate(self, limit: RateLimit | None) -> None:
+        """Take no more than this from now on; None = as much as there is."""
+        self.consumer.scheduler.rate_limit = limit
 
     def join(self, seconds: float) -> bool:
         """Wait for the workers; returns whether all have ended."""

@@ -36,12 +36,12 @@ class OrderedPauses:
         """Read the ledger before anything is consumed."""
         self._read()
 
-    def look(self) -> None:
-        """Read the ledger when it is time, and return what paused consumers still hold; must not raise."""
+    def look(self, *, at_once: bool = False) -> None:
+        """Read the ledger when it is time, or at once, and return what paused consumers still hold; must not raise."""
         if self._plan.engine is None:
             return
         now = self._plan.clock.monotonic()
-        if now - self._read_at >= READ_EVERY:
+        if at_once or now - self._read_at >= READ_EVERY:
             try:
                 self._read()
             except Exception as error:

@@ -14,6 +14,8 @@ from oncemq.common.sharding import Layout
 from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import Strategy
+from oncemq.engine.breakers.recorder import BreakerRecorder
+from oncemq.engine.breakers.rule import BreakerRule
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
@@ -66,6 +68,7 @@ class ConsumerPlan:
         history_keys: sign what messages carry of their tries; None = the group's own places are trusted.
         other_scopes: scopes of its former names, whose rows are transferred to it.
         on_dead: the user's function for messages that failed for good; None without one.
+        breakers: when it warns, slows down or pauses by itself.
         more_parts: strategies and handler on every shard but the first, if there are several.
     """
 
@@ -91,6 +94,7 @@ class ConsumerPlan:
     other_scopes: tuple[str, ...] = ()
     more_parts: tuple[Part, ...] = ()
     on_dead: BoundHandler | None = None
+    breakers: tuple[BreakerRule, ...] = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -120,6 +124,7 @@ class AppPlan:
         layout: which shard a key belongs to; None where the database is not sharded.
         outbox_window: how long published messages belong to their process; when it dies, others wait that long.
         tracing: makes spans; None without.
+        breakers: counts for the consumers' breakers; None without.
     """
 
     name: str
@@ -138,11 +143,12 @@ class AppPlan:
     layout: Layout | None = None
     outbox_window: timedelta = timedelta(seconds=20)
     tracing: "Tracing | None" = None
+    breakers: BreakerRecorder | None = None
 
     @property
     def observers(self) -> tuple[Observer, ...]:
         """The observers that the app declares, beside logs and metrics."""
-        return () if self.tracing is None else (self.tracing,)
+        return tuple(each for each in (self.tracing, self.breakers) if each is not None)
 
     def observed(self, point: Callable[[str], None]) -> Callable[[str], None]:
         """Return a function that reports the points of a unit to the app's tracing, too."""

@@ -51,7 +51,7 @@ class StatusReporter:
     def rows(self) -> tuple[ConsumerState, ...]:
         """Return one row for each consumer; cheap, from any thread."""
         health = {row.consumer: row for adapter in self._plan.adapters.values() for row in adapter.health()}
-        rows = []
+        rows, breakers = [], self._plan.breakers
         for name, crew in self._crews.items():
             row = health.get(name)
             alive = crew.alive()
@@ -68,6 +68,7 @@ class StatusReporter:
                     parked=here.parked,
                     parked_seconds=here.parked_seconds,
                     unknown_claims=here.unknown_claims,
+                    breakers=() if breakers is None else breakers.states(name),
                 )
             )
         return tuple(rows)

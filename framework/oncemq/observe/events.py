@@ -73,6 +73,21 @@ class Observer:
     def judged(self, consumer: str, verdicts: Sequence[tuple[Delivery, Verdict]]) -> None:
         """Each message of a unit has its verdict, and is about to be settled; retries and dead letters are reported again."""
 
+    def breaker_changed(
+        self,
+        consumer: str,
+        breaker: str,
+        phase: str,
+        *,
+        action: str,
+        share: float,
+        above: float,
+        messages: int,
+        key: str = "",
+        next_in: timedelta | None = None,
+    ) -> None:
+        """A breaker has opened (again), is half open, or is closed; `key` is the most frequent one of a `hot_key` breaker."""
+
     def infrastructure_failed(
         self, consumer: str, *, tries: int, next_in: timedelta, error: BaseException
     ) -> None:

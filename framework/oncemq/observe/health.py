@@ -140,4 +140,7 @@ def _row(row: ConsumerState, now: float) -> dict[str, Any]:
         "exclusive": row.exclusive,
         "detail": _safe(row.detail),
         "pauses": [_pause(pause) for pause in row.pauses],
+        "breakers": {
+            breaker.kind: {"phase": breaker.phase, "share": breaker.share} for breaker in row.breakers
+        },
     }

@@ -156,6 +156,28 @@ class LogObserver(Observer):
             self._repeats.ended(("paused", consumer, reason))
         self._log.info("consumer resumed", consumer=consumer, after=spaced(after))
 
+    def breaker_changed(
+        self,
+        consumer: str,
+        breaker: str,
+        phase: str,
+        *,
+        action: str,
+        share: float,
+        above: float,
+        messages: int,
+        key: str = "",
+        next_in: timedelta | None = None,
+    ) -> None:
+        """One line."""
+        fields: dict[str, Any] = {"consumer": consumer, "breaker": breaker}
+        if phase == "open":
+            fields |= {"share": round(share, 3), "above": above, "messages": messages, "action": action}
+            fields |= ({"key": key} if key else {}) | ({"next": _in(next_in)} if next_in else {})
+            self._log.warning("breaker opened", **fields)
+        else:
+            self._log.info("breaker is half open" if phase == "half-open" else "breaker closed", **fields)
+
     def unit_done(self, consumer: str, counts: Mapping[Outcome, int], **_: Any) -> None:  # noqa: ARG002
         """Count, for the line at the end."""
         with self._lock:

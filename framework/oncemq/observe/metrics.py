@@ -7,6 +7,7 @@ cannot create a time series.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -48,6 +49,7 @@ class MetricsObserver(Observer):
         self._settle_failures = self._counter("settle_failures", "Settlements that the broker did not take.")
         self._losses = self._counter("connection_losses", "Lost broker connections.", "broker")
         self._pauses = self._counter("pauses", "Pauses of a consumer, by reason.", "reason")
+        self._breakers = self._counter("breaker_openings", "Times that a breaker has opened.", "breaker")
         self._suspects = self._counter("crash_suspects", "Messages during which a process died.")
         self._limits = self._counter("time_limits", "Handlers over their time limit.", "limit")
         self._outbox = Counter(
@@ -91,6 +93,11 @@ class MetricsObserver(Observer):
     ) -> None:
         """Count it."""
         self._pauses.labels(consumer, reason.value).inc()
+
+    def breaker_changed(self, consumer: str, breaker: str, phase: str, **_: Any) -> None:
+        """Count its openings."""
+        if phase == "open":
+            self._breakers.labels(consumer, breaker).inc()
 
     def unit_done(
         self,
@@ -252,6 +259,7 @@ class _States(Collector):
             )
         for name, text, read in _GAUGES:
             yield _gauge(state, name, text, read)
+        yield _breakers(state)
         yield _figures(state)
 
 
@@ -277,6 +285,18 @@ def _phase(state: AppState) -> Metric:
     family = GaugeMetricFamily("oncemq_app_phase", "1 for the phase the app is in.", labels=["phase"])
     for phase in Phase:
         family.add_metric([phase.value], float(phase is state.phase))
+    return family
+
+
+def _breakers(state: AppState) -> Metric:
+    family = GaugeMetricFamily(
+        "oncemq_breaker_open",
+        "1 while a breaker of the consumer is open or half open in this process.",
+        labels=["consumer", "breaker"],
+    )
+    for row in state.consumers:
+        for breaker in row.breakers:
+            family.add_metric([row.consumer, breaker.kind], float(breaker.phase != "closed"))
     return family
 
 

@@ -29,6 +29,21 @@ class PauseReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class BreakerState:
+    """Snapshot of one breaker of a consumer in this process.
+
+    Args:
+        kind: `duplicates`, `failures` or `hot_key`.
+        phase: `closed`, `open` or `half-open`.
+        share: of the messages in its window, from 0 to 1.
+    """
+
+    kind: str
+    phase: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerState:
     """Snapshot of one consumer.
 
@@ -47,6 +62,7 @@ class ConsumerState:
         exclusive: it runs one unit at a time because units deadlocked with each other.
         figures: measurements of its strategies, by name.
         pauses: who paused it in all processes, when and why.
+        breakers: its breakers in this process.
     """
 
     consumer: str
@@ -63,6 +79,7 @@ class ConsumerState:
     exclusive: bool = False
     figures: Mapping[str, float] = field(default_factory=dict)
     pauses: tuple[Pause, ...] = ()
+    breakers: tuple[BreakerState, ...] = ()
 
     @property
     def live(self) -> bool:

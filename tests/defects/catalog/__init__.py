@@ -2,7 +2,16 @@
 
 from defects.catalog import looking_after
 from defects.catalog.brokers import adapters, guarding, hostile_messages, kafka, publishing, reading, rocketmq
-from defects.catalog.engine import acknowledging, alone, blaming, committing, ending, failing, ordering
+from defects.catalog.engine import (
+    acknowledging,
+    alone,
+    blaming,
+    breaking,
+    committing,
+    ending,
+    failing,
+    ordering,
+)
 from defects.catalog.ledger import claiming, equality, in_redis, one_clock, remembering, sharding, stored
 from defects.defect import Defect, told_apart
 
@@ -14,6 +23,7 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *ending.DEFECTS,
     *blaming.DEFECTS,
     *failing.DEFECTS,
+    *breaking.DEFECTS,
     *adapters.DEFECTS,
     *publishing.DEFECTS,
     *reading.DEFECTS,

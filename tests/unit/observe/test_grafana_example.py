@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from oncemq.message.envelope import Delivery, Message
 from oncemq.observe.events import RescueStep, TimeLimit
 from oncemq.observe.metrics import MetricsObserver
-from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase
+from oncemq.observe.state import AppState, BreakerState, ConsumerState, PauseReason, Phase
 from services.install import install_packages
 from support.apps.program import Program, Started, eventually
 
@@ -164,10 +164,17 @@ def exported(live: Exported) -> Exported:
     metrics.settle_failed("award", 1, OSError())
     metrics.crash_suspect("award", key="k", identity="i", crashes=1)
     metrics.time_limit("award", delivery, TimeLimit.SOFT, timedelta(1))
+    found = {"action": "warn", "share": 0.5, "above": 0.2, "messages": 100}
+    metrics.breaker_changed("award", "failures", "open", **found)
     metrics.connection_lost("local", "award")
     metrics.outbox_refused("paid", 1, tries=1, next_in=timedelta(1), error=OSError())
     metrics.unroutable("paid", ["m-1"], dropped=False, error=OSError())
-    row = ConsumerState("award", subscribed=True, figures={"redis_hit_rate": 0.5})
+    row = ConsumerState(
+        "award",
+        subscribed=True,
+        figures={"redis_hit_rate": 0.5},
+        breakers=(BreakerState("failures", "open", 0.5),),
+    )
     metrics.watch(lambda: AppState(Phase.RUNNING, (row,)))
     live.add(metrics.exposition().decode(), process="0")
     return live

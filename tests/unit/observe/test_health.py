@@ -130,6 +130,7 @@ def test_a_report_says_everything_about_each_consumer():
                 "exclusive": False,
                 "detail": "",
                 "pauses": [],
+                "breakers": {},
             }
         ],
     }

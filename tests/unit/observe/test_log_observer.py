@@ -169,6 +169,29 @@ def test_every_pause_says_why_and_what_comes_next(observer, log, reason):
     assert call.kwargs["next"] == "next in 5 s"
 
 
+def test_a_breaker_says_what_it_found_and_what_it_does(observer, log):
+    """The key stands in the log, and in no label."""
+    found = {"action": "slow", "share": 0.41237, "above": 0.3, "messages": 900, "key": "order-7"}
+    observer.breaker_changed("award", "hot_key", "open", **found, next_in=timedelta(seconds=30))
+    observer.breaker_changed("award", "hot_key", "half-open", **found)
+    observer.breaker_changed("award", "hot_key", "closed", **found)
+    assert [call.args[0] for call in log.calls] == [
+        "breaker opened",
+        "breaker is half open",
+        "breaker closed",
+    ]
+    assert log.calls[0].kwargs == {
+        "consumer": "award",
+        "breaker": "hot_key",
+        "action": "slow",
+        "share": 0.412,
+        "above": 0.3,
+        "messages": 900,
+        "key": "order-7",
+        "next": "next in 30 s",
+    }
+
+
 def test_everything_else_is_one_line_each(observer, log):
     """Each further thing that an operator should know writes exactly one line."""
     observer.consumer_started("award", "order.paid", workers=1)

@@ -10,7 +10,7 @@ from oncemq.contracts.verdict import Outcome
 from oncemq.message.envelope import Delivery, Message
 from oncemq.observe.events import RescueStep, TimeLimit
 from oncemq.observe.metrics import MAX_CODES, MetricsObserver
-from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase
+from oncemq.observe.state import AppState, BreakerState, ConsumerState, PauseReason, Phase
 
 CANARY = "canary-7Q9z"
 
@@ -102,6 +102,23 @@ def test_gauges_are_read_when_asked(metrics):
     assert found["oncemq_consumer_paused", "mail"] == 1
     assert found["oncemq_app_phase", "running"] == 1
     assert found["oncemq_app_phase", "draining"] == 0
+
+
+def test_breakers_are_counted_and_shown(metrics):
+    """How often each has opened, and whether it is open; a hot key is no label."""
+    for phase in ("open", "half-open", "open"):
+        metrics.breaker_changed(
+            "award", "hot_key", phase, action="warn", share=0.5, above=0.3, messages=9, key=CANARY
+        )
+    breakers = (BreakerState("hot_key", "open", 0.5), BreakerState("failures", "closed", 0.0))
+    metrics.watch(
+        lambda: AppState(Phase.RUNNING, (ConsumerState("award", subscribed=True, breakers=breakers),))
+    )
+    found = samples(metrics)
+    assert found["oncemq_breaker_openings_total", "award", "hot_key"] == 2
+    assert found["oncemq_breaker_open", "award", "hot_key"] == 1
+    assert found["oncemq_breaker_open", "award", "failures"] == 0
+    assert CANARY not in metrics.exposition().decode()
 
 
 def test_a_message_cannot_make_a_time_series(metrics):

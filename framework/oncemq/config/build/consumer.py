@@ -14,6 +14,7 @@ from oncemq.common.redaction import Redactor
 from oncemq.config.build.around_handlers import bind_on_dead, build_middlewares, guard_of, with_spans
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer_rules import (
+    check_breakers,
     check_chain,
     check_effects,
     check_hold,
@@ -154,6 +155,7 @@ def build_consumer(
         more_parts=tuple(Part((*part.strategies, *last), part.handler) for part in parts),
         other_scopes=tuple(f"{around.app}.{other}" for other in settled.other_names),
         on_dead=on_dead,
+        breakers=settled.breakers,
     )
 
 
@@ -327,6 +329,7 @@ def _check(
         *check_isolation(facts),
         *check_times(facts),
         *check_identity(facts),
+        *check_breakers(facts, settled.breakers),
     ]
     if handler is not None:
         found += check_fields(settled, handler.payload)

@@ -8,6 +8,7 @@ from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
 from oncemq.contracts.strategy import Strategy
+from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
 from oncemq.ledger.records import key_fingerprints
 from oncemq.message.expressions import is_constant
 
@@ -54,6 +55,25 @@ def check_chain(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind)
             "declare version: body.…, or identity: with what tells two messages of one key apart",
             "identity" if facts.identity else "strategies",
         )
+
+
+def check_breakers(facts: ConsumerFacts, rules: Iterable[BreakerRule]) -> Iterable[Problem]:
+    """Yield what keeps breakers from opening or from acting."""
+    for rule in rules:
+        where = f"breakers.{rule.kind.value}"
+        if rule.action is BreakerAction.PAUSE and not facts.dialect:
+            yield Problem(
+                "a breaker pauses a consumer through the app's database, and there is none",
+                "write action: slow or action: warn, or add database:",
+                f"{where}.action",
+            )
+        if rule.kind is BreakerKind.DUPLICATES and SAID_ALOUD in facts.strategies:
+            yield Problem(
+                "this breaker never opens: strategy none knows no duplicates",
+                "write strategies: [unique_key], or leave the breaker out",
+                where,
+                Severity.WARNING,
+            )
 
 
 def identity_is_key(facts: ConsumerFacts) -> bool:

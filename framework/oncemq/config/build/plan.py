@@ -39,6 +39,7 @@ from oncemq.config.model.consumer_settings import ConsumerSettings, settle
 from oncemq.config.source.problems import ConfigProblem, Problems
 from oncemq.config.source.tree import Fields
 from oncemq.contracts.checks import ConsumerFacts
+from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.ledger.database.server_clock import LedgerClock
 from oncemq.observe.monitor import require_metrics
@@ -201,6 +202,7 @@ def _build(
         more_engines=tuple(engines[1:]),
         layout=layout,
         tracing=tracing,
+        breakers=_breakers(consumers, clock),
         warnings=tuple(str(warning) for warning in problems.warnings),
     )
     return LoadedApp(
@@ -217,6 +219,11 @@ def _build(
         report.tree,
         registry,
     )
+
+
+def _breakers(consumers: Sequence[ConsumerSettings], clock: Clock) -> BreakerRecorder | None:
+    rules = {settled.name: settled.breakers for settled in consumers if settled.breakers}
+    return BreakerRecorder(rules, clock) if rules else None
 
 
 def _dialect(model: AppModel, engine: Engine | None) -> str:

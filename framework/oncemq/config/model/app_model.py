@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from oncemq.config.model.breakers import Breakers
 from oncemq.config.model.expires import ExpiresField
 from oncemq.config.model.fields import (
     VARIABLE,
@@ -186,6 +187,10 @@ class ConsumerOptions(Section):
         examples=["7d"],
     )
     limits: Limits | None = Field(None, description="Time limits of the handler. Default: none.")
+    breakers: Breakers | None = Field(
+        None,
+        description="Shares of duplicates, of failures or of one key above which it warns, slows down or pauses. Default: none.",
+    )
     in_flight: Count | None = Field(
         None, description="How many messages may be received and unsettled at once. Default 1000."
     )

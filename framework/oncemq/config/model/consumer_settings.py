@@ -13,6 +13,7 @@ from oncemq.config.model.section import Section
 from oncemq.config.model.strategy_list import StrategyChoice
 from oncemq.config.source.tree import Path
 from oncemq.contracts.checks import Effects, UnitKind
+from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
 from oncemq.retry.backoff import RetryPolicy
 
 DEFAULT_KEEP = timedelta(days=7)
@@ -75,6 +76,7 @@ class ConsumerSettings:
         publishes: the topics that its handler may publish to; None = all.
         formerly: its former names, the first one first.
         middlewares: as declared for this consumer, without those of the app.
+        breakers: when it warns, slows down or pauses by itself.
         options: the topic's broker options.
         origins: the path in the file below which each field was found, by field name.
     """
@@ -110,6 +112,7 @@ class ConsumerSettings:
     publishes: tuple[str, ...] | None
     formerly: tuple[str, ...]
     middlewares: tuple[Any, ...]
+    breakers: tuple[BreakerRule, ...]
     options: dict[str, Any] = field(repr=False)
     origins: dict[str, Path] = field(repr=False)
 
@@ -181,6 +184,16 @@ class _Sources:
             jitter=self.first("retry", "backoff", "jitter", default=usual.jitter),
             immediate=self.first("retry", "immediate", default=usual.immediate),
         )
+
+    def breakers(self) -> Iterator[BreakerRule]:
+        """Yield the rules of breakers: of each kind the nearest one."""
+        for kind in BreakerKind:
+            declared = self.first("breakers", kind.value)
+            if declared is not None:
+                options = declared.model_dump(exclude_none=True)
+                if declared.action is not None:
+                    options["action"] = BreakerAction(declared.action)
+                yield BreakerRule(kind, **options)
 
     def retry_rules(self, usual: RetryPolicy) -> Iterator[RetryRule]:
         """Yield the rules by exception: of each class the nearest one, with what it leaves out as `usual`."""
@@ -257,6 +270,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         publishes=consumer.publishes,
         formerly=formerly,
         middlewares=consumer.middlewares or (),
+        breakers=tuple(sources.breakers()),
         options=topic.options,
         origins=sources.origins,
     )

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from oncemq.common.clock import Clock
+from oncemq.engine.breakers.rate_limit import RateLimit
 from oncemq.message.envelope import Delivery
 
 _NEVER = -1
@@ -23,11 +24,15 @@ class Scheduler:
     Args:
         clock: where time comes from.
         one_per_key: a take holds at most one delivery of a key.
+
+    Attributes:
+        rate_limit: how many deliveries a second may be taken; None = as many as there are.
     """
 
     def __init__(self, clock: Clock, *, one_per_key: bool = False) -> None:
         self._clock = clock
         self._one_per_key = one_per_key
+        self.rate_limit: RateLimit | None = None
         self._ready: deque[Delivery] = deque()
         self._waiting: dict[str, deque[Delivery]] = {}
         self._asleep: list[tuple[float, str]] = []
@@ -71,7 +76,20 @@ class Scheduler:
                 return []
             if share > 1:
                 limit = max(1, min(limit, -(-len(self._ready) // share)))
-            return self._take_ready(limit)
+            rate_limit = self.rate_limit
+            if rate_limit is None:
+                return self._take_ready(limit)
+            return self._take_limited(limit, timeout, rate_limit)
+
+    def _take_limited(self, limit: int, timeout: float, rate_limit: RateLimit) -> list[Delivery]:
+        if rate_limit.allowance() < 1:
+            self._changed.wait_for(lambda: self._closed, min(timeout, rate_limit.wait()))
+        allowed = rate_limit.allowance()
+        if self._closed or allowed < 1:
+            return []
+        taken = self._take_ready(min(limit, allowed))
+        rate_limit.spend(len(taken))
+        return taken
 
     def _wait_for_some(self, timeout: float) -> None:
         until_wake = self._asleep[0][0] - self._clock.monotonic() if self._asleep else timeout

@@ -47,8 +47,13 @@ class Pause:
     until: datetime | None = None
 
     def __str__(self) -> str:
-        since = self.since.isoformat(timespec="seconds").replace("+00:00", "Z")
-        return f"by {self.who} since {since}" + (f": {self.why}" if self.why else "")
+        who = f"breaker {self.who}" if self.kind == BREAKER else self.who
+        lasts = f" until {_text(self.until)}" if self.until is not None else ""
+        return f"by {who} since {_text(self.since)}{lasts}" + (f": {self.why}" if self.why else "")
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def begin(connection: Connection, pause: Pause) -> None:
@@ -60,6 +65,16 @@ def begin(connection: Connection, pause: Pause) -> None:
     }
     key = {"consumer": pause.consumer, "kind": pause.kind}
     upsert(connection, TABLE, {**key, **changed, "since": pause.since}, changed)
+
+
+def begin_or_lengthen(connection: Connection, pause: Pause) -> None:
+    """Pause a consumer until a time; a pause of this kind that lasts longer stays as it is, one that has ended is replaced."""
+    c = TABLE.c
+    same = (c.consumer == pause.consumer) & (c.kind == pause.kind)
+    connection.execute(delete(TABLE).where(same, c.until <= server_moment(connection.dialect)))
+    longer = connection.execute(select(c.until).where(same, or_(c.until.is_(None), c.until >= pause.until)))
+    if longer.first() is None:
+        begin(connection, pause)
 
 
 def end(connection: Connection, consumer: str, kind: str) -> bool:

@@ -1,0 +1,57 @@
+"""What breakers cost a message: `python -m benchmarks.breaker_cost` prints processor µs per message by the size of units."""
+
+from collections.abc import Mapping
+from time import thread_time
+
+from oncemq.common.clock import SystemClock
+from oncemq.contracts.verdict import DUPLICATE, PROCEED, Outcome
+from oncemq.engine.breakers.recorder import BreakerRecorder
+from oncemq.engine.breakers.rule import BreakerKind, BreakerRule
+from oncemq.message.envelope import Delivery, Message
+from oncemq.observe.observers import Observers
+
+_MESSAGES = 200_000
+_LOOK_AFTER = 10_000
+"""Messages between two looks, as at 10,000 messages a second."""
+
+
+def cost(kinds: tuple[BreakerKind, ...], size: int) -> float:
+    """Return µs per message in units of `size`, beyond those of an observer without breakers."""
+    rules = {"points": [BreakerRule(kind, 1.0) for kind in kinds]}
+    recorder = BreakerRecorder(rules, SystemClock())
+    return (_seconds(recorder, Observers([recorder]), size) - _seconds(None, Observers([]), size)) * 1e6
+
+
+def _seconds(recorder: BreakerRecorder | None, observers: Observers, size: int) -> float:
+    units = []
+    for start in range(0, _MESSAGES, size):
+        pairs = []
+        for number in range(start, start + size):
+            delivery = Delivery(Message("orders", b""), token=number, generation=1)
+            # A tenth of the messages has one key.
+            delivery.key = "hot" if number % 10 == 0 else f"order-{number}"
+            pairs.append((delivery, DUPLICATE if number % 10 == 1 else PROCEED))
+        units.append(pairs)
+    counts: Mapping[Outcome, int] = {Outcome.PROCEED: size - size // 10, Outcome.DUPLICATE: size // 10}
+    started, since = thread_time(), 0
+    for pairs in units:
+        observers.judged("points", pairs)
+        observers.unit_done("points", counts, size=size, seconds=0.05)
+        since += size
+        if recorder is not None and since >= _LOOK_AFTER:
+            recorder.look()
+            since = 0
+    return (thread_time() - started) / _MESSAGES
+
+
+def main() -> None:
+    """Print the table."""
+    print("processor µs per message; units of      500    100     10")
+    shares = (BreakerKind.DUPLICATES, BreakerKind.FAILURES)
+    for name, kinds in (("duplicates, failures", shares), ("all three", (*shares, BreakerKind.HOT_KEY))):
+        row = [min(cost(kinds, size) for _ in range(3)) for size in (500, 100, 10)]
+        print(f"{name:33}" + "".join(f"{value:7.2f}" for value in row))
+
+
+if __name__ == "__main__":
+    main()

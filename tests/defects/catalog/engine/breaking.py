@@ -1,0 +1,63 @@
+"""Defects of breakers: what they judge, for how long they are open, and what they may not shorten."""
+
+from defects.defect import Defect, Edit
+
+BREAKERS = "framework/oncemq/engine/breakers"
+BREAKING = "tests/unit/engine/breakers"
+
+DEFECTS = (
+    Defect(
+        "breaker-judges-while-open",
+        "A half-open breaker forgets what came while it was open.",
+        [
+            Edit(
+                f"{BREAKERS}/breaker.py",
+                "            self._forget(now)\n            self.phase",
+                "            self.phase",
+            )
+        ],
+        [f"{BREAKING}/test_breaker.py::test_what_came_while_it_was_open_is_not_judged"],
+    ),
+    Defect(
+        "breaker-never-slower",
+        "A breaker that opens again and again stays open for longer.",
+        [Edit(f"{BREAKERS}/breaker.py", "        self._in_a_row += 1\n", "")],
+        [f"{BREAKING}/test_breaker.py::test_half_open_it_opens_again_for_longer"],
+    ),
+    Defect(
+        "unreadable-is-no-failure",
+        "A flood of unreadable messages opens the breaker of failures.",
+        [Edit(f"{BREAKERS}/recorder.py", "if found is None or delivery.refusal is None:", "if True:")],
+        [f"{BREAKING}/test_recorder.py::test_unreadable_messages_are_failures"],
+    ),
+    Defect(
+        "hot-keys-without-bound",
+        "Keys are counted in bounded memory.",
+        [Edit(f"{BREAKERS}/windows.py", "        if len(self._counts) > _MOST:\n", "        if False:\n")],
+        [f"{BREAKING}/test_windows.py::test_many_keys_take_bounded_memory_and_the_frequent_one_is_found"],
+    ),
+    Defect(
+        "breaker-shortens-a-pause",
+        "A breaker's pause that lasts longer stays as it is.",
+        [
+            Edit(
+                "framework/oncemq/ledger/coordination/pauses.py",
+                "    if longer.first() is None:\n",
+                "    if True:\n",
+            )
+        ],
+        [f"{BREAKING}/test_control.py::test_a_longer_pause_of_another_process_is_not_shortened[sqlite]"],
+    ),
+    Defect(
+        "rate-limit-saved-up",
+        "A limited consumer has no burst after a quiet time.",
+        [
+            Edit(
+                f"{BREAKERS}/rate_limit.py",
+                "self._left = min(self._most, self._left",
+                "self._left = max(0.0, self._left",
+            )
+        ],
+        [f"{BREAKING}/test_rate_limit.py::test_unused_time_is_not_saved_up"],
+    ),
+)

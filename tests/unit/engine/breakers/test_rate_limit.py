@@ -1,0 +1,71 @@
+"""A limited consumer takes so many messages a second, and no more."""
+
+from datetime import timedelta
+
+from oncemq.common.clock import SystemClock
+from oncemq.engine.breakers.rate_limit import RateLimit
+from oncemq.engine.consumer.scheduler import Scheduler
+from oncemq.message.envelope import Delivery, Message
+from oncemq.testing.fake_clock import FakeClock
+
+
+def taken(clock: FakeClock, scheduler: Scheduler, seconds: int) -> int:
+    """Return how many are taken while seconds pass, in steps of a tenth."""
+    count = 0
+    for _ in range(seconds * 10):
+        clock.advance(timedelta(milliseconds=100))
+        found = scheduler.take(500, 0.0)
+        scheduler.done(found)
+        count += len(found)
+    return count
+
+
+def waiting(clock: FakeClock, count: int) -> Scheduler:
+    """Return a scheduler in which so many messages wait, each with a key of its own."""
+    scheduler = Scheduler(clock)
+    for number in range(count):
+        delivery = Delivery(Message("orders", b""), token=number, generation=1)
+        delivery.key = str(number)
+        scheduler.put([delivery])
+    return scheduler
+
+
+def test_it_takes_no_more_than_its_rate() -> None:
+    """Within a fifth of a second's messages."""
+    clock = FakeClock()
+    scheduler = waiting(clock, 2_000)
+    scheduler.rate_limit = RateLimit(50, clock)
+    assert 500 <= taken(clock, scheduler, 10) <= 510
+
+
+def test_less_than_one_a_second_is_possible() -> None:
+    """It waits for its turn, and is not stopped for good."""
+    clock = FakeClock()
+    scheduler = waiting(clock, 100)
+    scheduler.rate_limit = RateLimit(0.5, clock)
+    assert 5 <= taken(clock, scheduler, 10) <= 6
+
+
+def test_unused_time_is_not_saved_up() -> None:
+    """After a quiet hour there is no burst of an hour's messages."""
+    clock = FakeClock()
+    limit = RateLimit(50, clock)
+    clock.advance(timedelta(hours=1))
+    assert limit.allowance() == 10
+
+
+def test_without_a_limit_all_are_taken() -> None:
+    """As before."""
+    clock = FakeClock()
+    scheduler = waiting(clock, 100)
+    scheduler.rate_limit = RateLimit(1, clock)
+    scheduler.rate_limit = None
+    assert len(scheduler.take(500, 0.0)) == 100
+
+
+def test_a_taker_that_waits_for_its_turn_returns_when_it_comes() -> None:
+    """It does not wait for its whole time-out."""
+    scheduler = waiting(FakeClock(), 2)
+    scheduler.rate_limit = RateLimit(20, SystemClock())
+    scheduler.rate_limit.spend(4)
+    assert len(scheduler.take(1, 30.0)) == 1
