@@ -327,6 +327,12 @@ CASES: dict[str, Case] = {
         1_500_000,
         bare=True,
     ),
+    "kafka-bare-poll": _kafka(
+        "bare confluent-kafka, a poll, JSON and a function call per message, a commit per 1,000",
+        _python("-m", "benchmarks.peers.bare_kafka", "poll"),
+        600_000,
+        bare=True,
+    ),
     "kafka-bare-read": _kafka(
         "bare confluent-kafka, key and JSON read, a commit per 1,000",
         _python("-m", "benchmarks.peers.bare_kafka", "read"),

@@ -124,6 +124,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
             ("faststream-kafka", "faststream-kafka-ack"),
             2,
         ),
+        Row("Kafka, empty handler, no database", ("kafka-empty",), ("kafka-bare-poll",), 0.6),
         Row("Kafka, empty handler, no database", ("kafka-empty",), ("kafka-bare-read",), None),
         Row("Kafka, empty handler, no database", ("kafka-empty",), ("kafka-bare",), 0.6),
         Row("effectively once from Kafka, against RabbitMQ", ("kafka-1",), ("oncemq-1",), 1),

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -38,6 +39,8 @@ UNDER_LOAD = 2
 """Looks beside busy processes; what fails in so many of them has failed."""
 SECONDS_TO_STOP = 60.0
 """Until a pytest that was interrupted has shown its summary."""
+SHOWN = 10
+"""Modules whose time is printed; a file has all."""
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(10_000))"
 
 
@@ -50,12 +53,14 @@ class Report:
         outcomes: passed, skipped or failed, of each that ran.
         tracebacks: the first of each that failed.
         broken: modules that could not be collected.
+        seconds: what the tests of each module took in all workers, with their fixtures.
     """
 
     collected: list[str] = field(default_factory=list)
     outcomes: dict[str, str] = field(default_factory=dict)
     tracebacks: dict[str, str] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """Remember where to write."""
@@ -79,6 +84,8 @@ class Report:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what became of a test; a failure in any of its phases counts."""
         name = plain(report.nodeid)
+        module = name.partition("::")[0]
+        self.seconds[module] = self.seconds.get(module, 0.0) + report.duration
         if report.failed:
             self.outcomes[name] = "failed"
             self.tracebacks.setdefault(name, report.longreprtext)
@@ -263,6 +270,7 @@ def main(bounds: Bounds, file: Path, arguments: Sequence[str]) -> int:
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="oncemq-looks-") as name:
         first = look(arguments, Path(name), bounds.left)
+        _keep_seconds(first.report, file.with_name("seconds.tsv"))
         if first.cut:
             return _stopped(first.report, began)
         if first.report.broken or first.code not in FINE:
@@ -277,6 +285,19 @@ def main(bounds: Bounds, file: Path, arguments: Sequence[str]) -> int:
             return _stopped(first.report, began, why="")
         again = look_again(first.report, arguments, Path(name), bounds)
     return _judge(first.report, again, bounds, file, began)
+
+
+def _keep_seconds(report: Report, file: Path) -> None:
+    """Write what each module took, the dearest first, and show the first of them."""
+    tests = Counter(name.partition("::")[0] for name in report.outcomes)
+    rows = sorted(((seconds, tests[name], name) for name, seconds in report.seconds.items()), reverse=True)
+    if not rows:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{seconds:.1f}\t{count}\t{name}\n" for seconds, count, name in rows))
+    print(f"\nseconds in all workers, of {sum(report.seconds.values()):.0f}; all modules: {file}")  # noqa: T201
+    for seconds, count, name in rows[:SHOWN]:
+        print(f"{seconds:7.1f}  {name} ({count})")  # noqa: T201
 
 
 def _stopped(report: Report, began: float, why: str = "time was up before all tests had run") -> int:

@@ -1,7 +1,10 @@
-"""Bare confluent-kafka: a commit for every 1,000 messages; nothing is read, or, with `read`, the key is taken and JSON parsed."""
+"""Bare confluent-kafka: a commit for every 1,000 messages; nothing is read; with `read` the key is taken and JSON parsed; with
+`poll` so, too, one message a call, and given to a function.
+"""
 
 import json
 import sys
+from typing import Any
 from urllib.parse import urlsplit
 
 from confluent_kafka import Consumer, KafkaException
@@ -12,7 +15,11 @@ from benchmarks.peers.environment import KAFKA, QUEUE, told
 TOGETHER, COMMIT_EVERY = 500, 1000
 
 
-def main(*, reads: bool) -> None:
+def handle(_key: str, _order: dict[str, Any]) -> None:
+    """Do nothing, as the empty handler."""
+
+
+def main(*, reads: bool, polls: bool) -> None:
     """Run until the process is ended."""
     url = urlsplit(told(KAFKA))
     login = {"sasl.mechanism": "PLAIN", "sasl.username": url.username, "sasl.password": url.password}
@@ -32,11 +39,17 @@ def main(*, reads: bool) -> None:
     one_more = counter()
     uncommitted = 0
     while True:
-        messages = consumer.consume(TOGETHER, 0.1)
+        if polls:
+            found = consumer.poll(0.1)
+            messages = [] if found is None else [found]
+        else:
+            messages = consumer.consume(TOGETHER, 0.1)
         for message in messages:
             if message.error():
                 raise KafkaException(message.error())
-            if reads:
+            if polls:
+                handle(message.key().decode(), json.loads(message.value()))
+            elif reads:
                 message.key().decode()
                 json.loads(message.value())
             one_more()
@@ -47,4 +60,4 @@ def main(*, reads: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(reads="read" in sys.argv[1:])
+    main(reads="read" in sys.argv[1:], polls="poll" in sys.argv[1:])

@@ -174,3 +174,16 @@ def test_so_many_failures_are_not_looked_at_again(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "too many for another look: 51" in result.stdout
     assert "once more" not in result.stdout
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_dearest_modules_are_named(tmp_path: Path, workers: str) -> None:
+    """With the time of their fixtures, the dearest first, and all of them in a file."""
+    slow = "import pytest, time\n@pytest.fixture\ndef slow():\n    time.sleep(0.5)\ndef test_slow(slow):\n    pass\n"
+    (tmp_path / "test_a.py").write_text(GOOD)
+    (tmp_path / "test_b.py").write_text(slow + GOOD)
+    result = looked(tmp_path, "-n", workers)
+    lines = [line.split("\t") for line in (tmp_path / "seconds.tsv").read_text().splitlines()]
+    assert [(count, name) for _, count, name in lines] == [("2", "test_b.py"), ("1", "test_a.py")]
+    assert float(lines[0][0]) >= 0.5
+    assert result.stdout.index("test_b.py (2)") < result.stdout.index("test_a.py (1)")
