@@ -5,6 +5,7 @@ from rocketmq.grpc_protocol import Code
 from rocketmq.grpc_protocol.service_pb2 import ReceiveMessageResponse
 
 from oncemq.errors import BrokerUnavailable
+from oncemq_adapters.rocketmq.grpc.errors import FAILED_INSIDE, ProxyUnable
 from oncemq_adapters.rocketmq.grpc.requests import consumed
 
 
@@ -48,3 +49,10 @@ def test_end_of_the_queue_is_no_error() -> None:
     """Nothing there now, or all that there was."""
     assert consumed([status(Code.MESSAGE_NOT_FOUND)], None) == ([], None)
     assert consumed([message(), status(Code.OK)], None).broken_off is None
+
+
+def test_only_an_exception_at_a_message_is_about_one() -> None:
+    """A proxy that has not our settings yet fails in the same way, before it looks at any message."""
+    texts = {'"settings" is null': False, "Timestamp is not valid. IllegalArgumentException": True}
+    assert {text: ProxyUnable(FAILED_INSIDE, text).about_a_message for text in texts} == texts
+    assert not ProxyUnable(50400, "time-out").about_a_message

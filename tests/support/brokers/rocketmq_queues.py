@@ -79,10 +79,12 @@ class QueueConsole:
         ]
         assert not any(self.desk.producer.send(messages))
 
-    def put_raw(self, topic: str, number: int, body: bytes, flags: int) -> None:
-        """Store a body as it is, with system flags that say how it is packed."""
+    def put_raw(self, topic: str, number: int, body: bytes, flags: int, *, born: int | None = None) -> None:
+        """Store a body as it is, with system flags that say how it is packed, as if sent at `born`."""
         (broker, _) = next(place for place in self.desk.routes.ask(topic).readable if place[1] == number)
         message = Outgoing(topic, body, {"UNIQ_KEY": self.desk.producer.unique_id()})
+        if born is not None:
+            message = replace(message, born=born)
         fields = send_fields("tests-queues", message, number, flags, to_text(message.properties))
         self.desk.brokers.get(broker).call(codes.SEND_MESSAGE, fields, body)
 

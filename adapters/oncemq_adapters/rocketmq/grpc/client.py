@@ -17,7 +17,7 @@ from rocketmq import ClientConfiguration, Credentials, FilterExpression, Produce
 from rocketmq.grpc_protocol import FilterType, MessagingServiceStub
 from rocketmq.v5.client.connection import RpcChannel, RpcClient, RpcEndpoints
 
-from oncemq_adapters.rocketmq.grpc.errors import insist, surfaced
+from oncemq_adapters.rocketmq.grpc.errors import ProxyUnable, insist, surfaced
 from oncemq_adapters.rocketmq.grpc.requests import Consumed, consumed, route_request
 from oncemq_adapters.rocketmq.grpc.settings import Settings
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
@@ -138,7 +138,12 @@ class Receiver(SimpleConsumer):  # type: ignore[misc]
                 parts.append(part)  # noqa: PERF401 - what came before an error counts
         except Exception as error:
             broken_off = error
-        found = consumed(parts, queue.endpoints, broken_off)
+        try:
+            found = consumed(parts, queue.endpoints, broken_off)
+        except ProxyUnable as error:
+            if error.about_a_message:
+                self._note_broken(Consumed([], error))
+            raise
         if found.broken_off is not None:
             self._note_broken(found)
         return found.messages

@@ -15,7 +15,9 @@ _OTHER_TYPE, _NO_TYPE = 40014, "expected type is UNSPECIFIED"
 NOT_OURS_NOW = (40013, 40400)
 """The receipt handle has expired, or is unknown."""
 
-SETTINGS_MISSING = 50001
+FAILED_INSIDE = SETTINGS_MISSING = 50001
+"""Any exception in the proxy: one that has not our settings yet, or a message that it cannot translate."""
+_NO_SETTINGS = '"settings" is null'
 LEASE_REFUSED = 40011
 _UNAVAILABLE_FROM = 50000
 _BUSY = 42900
@@ -57,11 +59,13 @@ class ProxyUnable(BrokerUnavailable):
 
     Attributes:
         code: the protocol's number.
+        about_a_message: of an answer to a receive: the proxy failed at a message that it was to deliver.
     """
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"RocketMQ's proxy cannot do that now (code {code}: {_short(text)})")
         self.code = code
+        self.about_a_message = code == FAILED_INSIDE and _NO_SETTINGS not in text
 
 
 def insist(status: Any) -> None:
