@@ -1,7 +1,7 @@
 """The state of a whole app, read from its ledger, its brokers and Redis; no process of the app need run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -282,3 +282,30 @@ def _last(left: datetime | None, right: datetime | None) -> datetime | None:
 
 def _messages(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def record(found: Overview) -> dict[str, Any]:
+    """Return the overview as one JSON object."""
+    return {
+        "at": found.at,
+        "seconds": RECENTLY.total_seconds(),
+        "consumers": [
+            {**row, "state": state(row, found), "paused": [asdict(pause) for pause in row["paused"]]}
+            for row in found.consumers
+        ],
+        "outbox": found.outbox,
+        "processes": found.processes,
+        "redis": found.redis or None,
+        "problems": found.problems,
+        "complaints": found.complaints(),
+        "notes": found.notes,
+    }
+
+
+def state(row: dict[str, Any], found: Overview) -> str:
+    """Return what a consumer does: `paused`, `no process`, `running`, or `unknown` without a ledger."""
+    if row["paused"]:
+        return "paused"
+    if not found.outbox:
+        return "unknown"
+    return "running" if found.alive else "no process"

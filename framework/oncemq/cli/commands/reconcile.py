@@ -1,23 +1,19 @@
 """The command `reconcile`: verifies messages with an unknown outcome."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
-from sqlalchemy import Engine
 
 from oncemq.cli.files import app_option
 from oncemq.cli.open_app import opened
 from oncemq.cli.operator_options import signed
 from oncemq.cli.output import Output, json_option
 from oncemq.config import load
-from oncemq.contracts.verification import Answer, Done, NotDone
-from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import ConfigError
 from oncemq.operate.auditing import Operator, Trail
 from oncemq.operate.brokers import chosen_consumers
+from oncemq.operate.reconciling import KNOWN, reconciled
 
 COLUMNS = {
     "consumer": "consumer",
@@ -26,7 +22,6 @@ COLUMNS = {
     "answer": "answer",
     "reason": "reason",
 }
-_KNOWN: dict[str, Answer] = {"done": Done(), "not-done": NotDone()}
 
 
 @click.command("reconcile", short_help="Find out about effects whose outcome is unknown.")
@@ -34,7 +29,7 @@ _KNOWN: dict[str, Answer] = {"done": Done(), "not-done": NotDone()}
 @click.option("--identity", help="Only about the message with this identity; `oncemq inspect KEY` shows it.")
 @click.option(
     "--assume",
-    type=click.Choice(list(_KNOWN)),
+    type=click.Choice(list(KNOWN)),
     help="Do not ask `verify`: you have checked it yourself. Needs CONSUMER and --identity.",
 )
 @signed
@@ -64,31 +59,6 @@ def reconcile(
     if plan.engine is None:
         raise ConfigError(["the app has no database, so there is nothing to reconcile"])
     opened(plan)
-    answer = _KNOWN[assume] if assume is not None else None
-    trail = Trail(plan, operator, "reconcile")
-    rows = [
-        row
-        for shard, engine in enumerate(plan.engines)
-        for target in consumers
-        for row in _settled(target, shard, engine, identity, answer, trail)
-    ]
+    answer = KNOWN[assume] if assume is not None else None
+    rows = reconciled(plan, consumers, Trail(plan, operator, "reconcile"), identity=identity, answer=answer)
     Output(as_json=as_json).rows(COLUMNS, rows, none="nothing is in doubt")
-
-
-def _settled(
-    consumer: ConsumerPlan,
-    shard: int,
-    engine: Engine,
-    identity: str | None,
-    answer: Answer | None,
-    trail: Trail,
-) -> Iterator[dict[str, Any]]:
-    for strategy in consumer.parts[shard].strategies:
-        for found in strategy.reconcile(engine, identity=identity, answer=answer):
-            with engine.begin() as connection:
-                target = (
-                    f"identity {found.identity}: {found.answer}{' by hand' if answer is not None else ''}"
-                )
-                trail.note(connection, consumer.scope, {found.key: 1}, target)
-            shown = {**asdict(found), "reason": consumer.redact(found.reason)}
-            yield {"consumer": consumer.name, **shown}

@@ -244,6 +244,13 @@ def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
     return [dict(row) for row in connection.execute(rows).mappings()]
 
 
+def listed(connection: Connection, consumer: str, limit: int) -> list[dict[str, object]]:
+    """Return a consumer's parked messages, the longest waiting first; without bodies."""
+    shown = [_T.key, _T.number, _T.identity, _T.attempt, _T.parked_at, _T.due_at, _T.reason]
+    rows = select(*shown).where(_T.consumer == consumer).order_by(_T.parked_at, _T.id).limit(limit)
+    return [dict(row) for row in connection.execute(rows).mappings()]
+
+
 def numbers(connection: Connection, consumer: str, key: str) -> list[tuple[int, int]]:
     """Return the parked numbers of a key as spans, both ends included, in order."""
     mine = (_T.consumer == consumer) & (_T.key == key) & _T.number.is_not(None)

@@ -322,6 +322,18 @@ def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
     return [dict(row) for row in connection.execute(found).mappings()]
 
 
+def listed_in_doubt(
+    connection: Connection, consumer: str, now: datetime, limit: int
+) -> list[dict[str, object]]:
+    """Return the claims that `count_in_doubt` counts, the longest waiting first."""
+    names = ("key", "identity", "state", "until", "reason")
+    found = select(*(TABLE.c[name] for name in names)).where(
+        TABLE.c.consumer == consumer, _in_doubt(connection, now)
+    )
+    found = found.order_by(TABLE.c.until, TABLE.c.identity).limit(limit)
+    return [dict(row) for row in connection.execute(found).mappings()]
+
+
 def count_in_doubt(connection: Connection, consumer: str, now: datetime) -> int:
     """Return how many effects of a consumer may or may not have happened: their owner said so, or has not finished in time.
 

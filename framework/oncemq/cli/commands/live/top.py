@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from oncemq.cli.files import app_option
 from oncemq.cli.output import Output, json_option, shown
 from oncemq.common.redaction import escape
 from oncemq.config import load
-from oncemq.operate.overview import RECENTLY, Overview
+from oncemq.operate.overview import Overview, record, state
 from oncemq.operate.overview_source import OverviewSource
 
 COLUMNS = {
@@ -83,33 +82,6 @@ def _watch(source: OverviewSource, every: float) -> None:
         while True:
             live.update(picture(source.read()), refresh=True)
             time.sleep(every)
-
-
-def record(found: Overview) -> dict[str, Any]:
-    """Return the overview as one JSON object."""
-    return {
-        "at": found.at,
-        "seconds": RECENTLY.total_seconds(),
-        "consumers": [
-            {**row, "state": state(row, found), "paused": [asdict(pause) for pause in row["paused"]]}
-            for row in found.consumers
-        ],
-        "outbox": found.outbox,
-        "processes": found.processes,
-        "redis": found.redis or None,
-        "problems": found.problems,
-        "complaints": found.complaints(),
-        "notes": found.notes,
-    }
-
-
-def state(row: dict[str, Any], found: Overview) -> str:
-    """Return what a consumer does: `paused`, `no process`, `running`, or `unknown` without a ledger."""
-    if row["paused"]:
-        return "paused"
-    if not found.outbox:
-        return "unknown"
-    return "running" if found.alive else "no process"
 
 
 def _print(output: Output, found: Overview) -> None:
