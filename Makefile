@@ -183,6 +183,10 @@ STORM = ONCEMQ_STORM_MESSAGES=$(or $(MESSAGES),1000000) ONCEMQ_STORM_KILLS=$(or 
 texts: setup ## every text that a user can see, where it stands and what the user is told to do; for review
 	@PYTHONPATH=tests $(BIN)/python -m support.texts
 
+.PHONY: pictures
+pictures: setup ## the pictures of the dashboard for docs/img, taken in headless Chromium
+	@$(BIN)/python tests/pictures.py
+
 .PHONY: promises
 promises: setup ## every promise of README, docs, help, schema and docstrings with the tests that name it
 	@PYTHONPATH=tests $(BIN)/python -m promises

@@ -25,6 +25,9 @@ COMMANDS = {
         "oncemq.cli.commands.status:status", "Show what waits, what failed and which processes run."
     ),
     "top": Command("oncemq.cli.commands.live.top:top", "Watch consumers, rates and backlogs live."),
+    "dashboard": Command(
+        "oncemq.cli.commands.live.dashboard:dashboard", "Serve a web page with all of this, live."
+    ),
     "pause": Command(
         "oncemq.cli.commands.live.pause:pause", "Stop a consumer in all processes, until it is resumed."
     ),

@@ -28,16 +28,30 @@ class Filter:
         ids: as `list` shows them.
         key: the business key.
         reason: the machine-readable reason.
+        error: a text that the last error contains, upper and lower case alike.
+        since: aware; not dead before.
+        until: aware; dead before. A dead letter without a time fits neither.
     """
 
     ids: frozenset[str] = frozenset()
     key: str | None = None
     reason: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
 
     @property
     def restricts(self) -> bool:
         """Whether any field is given."""
-        return bool(self.ids) or self.key is not None or self.reason is not None
+        others = (self.key, self.reason, self.error, self.since, self.until)
+        return bool(self.ids) or any(other is not None for other in others)
+
+    def shown(self) -> str:
+        """Return it for the audit trail."""
+        since, until = (at.isoformat() if at is not None else None for at in (self.since, self.until))
+        return selection(
+            id=self.ids, key=self.key, reason=self.reason, error=self.error, since=since, until=until
+        )
 
     def fits(self, consumer: ConsumerPlan, letter: DeadLetter) -> bool:
         """Return whether this dead letter of a consumer is selected."""
@@ -45,6 +59,9 @@ class Filter:
             (not self.ids or letter.id in self.ids)
             and (self.key is None or self.key == key_of(consumer, letter))
             and self.reason in (None, letter.message.headers.get(names.REASON))
+            and (self.error is None or self.error.lower() in error_of(consumer, letter).lower())
+            and (self.since is None or (letter.dead_at is not None and letter.dead_at >= self.since))
+            and (self.until is None or (letter.dead_at is not None and letter.dead_at < self.until))
         )
 
 
@@ -68,7 +85,7 @@ def row_of(consumer: ConsumerPlan, letter: DeadLetter) -> dict[str, Any]:
         "reason": found.get(names.REASON),
         "attempts": names.attempt_of(found) if names.ATTEMPT in found else letter.message.attempt,
         "dead_at": letter.dead_at,
-        "error": consumer.redact(_error(found)) or None,
+        "error": error_of(consumer, letter) or None,
         "topic": letter.message.topic,
         "message_id": letter.message.message_id,
         "published_at": letter.message.published_at,
@@ -76,6 +93,11 @@ def row_of(consumer: ConsumerPlan, letter: DeadLetter) -> dict[str, Any]:
         "last_failed_at": names.time_of(found, names.LAST_FAILED_AT),
         **on_dead,
     }
+
+
+def error_of(consumer: ConsumerPlan, letter: DeadLetter) -> str:
+    """Return class and text of a dead letter's last error, secrets masked; empty where there is none."""
+    return consumer.redact(_error(letter.message.headers))
 
 
 def _error(headers: Mapping[str, str]) -> str:
@@ -140,7 +162,7 @@ def decided(found: Letters, act: Act, chosen: Filter, limit: int, trail: Trail) 
     """
     with browsing(found, chosen, limit) as letters:
         those = [(letter.id, key_of(found.consumer, letter)) for letter in letters]
-    target = selection(id=chosen.ids, key=chosen.key, reason=chosen.reason)
+    target = chosen.shown()
     work = found.replay if act is Act.REPLAY else found.purge
     for start in range(0, len(those), BATCH):
         some = those[start : start + BATCH]

@@ -1,6 +1,6 @@
 """Every seeded defect, by what it hurts."""
 
-from defects.catalog import looking_after
+from defects.catalog import looking_after, page
 from defects.catalog.brokers import adapters, guarding, hostile_messages, kafka, publishing, reading, rocketmq
 from defects.catalog.engine import (
     acknowledging,
@@ -30,6 +30,7 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *in_redis.DEFECTS,
     *hostile_messages.DEFECTS,
     *looking_after.DEFECTS,
+    *page.DEFECTS,
     *guarding.DEFECTS,
     *claiming.DEFECTS,
     *equality.DEFECTS,

@@ -169,7 +169,8 @@ def _non_negative(value: Any) -> int:
     return 0 if value == 0 and type(value) is int else count(value)
 
 
-def _address(value: Any) -> ListenAddress:
+def address(value: Any) -> ListenAddress:
+    """Return an address to listen on, `host:port`."""
     if isinstance(value, ListenAddress):
         return value
     found = text(value)
@@ -256,7 +257,7 @@ Middlewares = tuple[
 ]
 Address = Annotated[
     ListenAddress,
-    PlainValidator(_address),
+    PlainValidator(address),
     WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9090", ":9090"]}),
 ]
 Options = Annotated[dict[str, Any], PlainValidator(_mapping), WithJsonSchema({"type": "object"})]

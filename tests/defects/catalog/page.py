@@ -1,0 +1,75 @@
+"""Defects of the web page: whom it answers, whose forms it obeys, and what it shows as it is."""
+
+from defects.defect import Defect, Edit
+
+ACCESS = "framework/oncemq/dashboard/access.py"
+PROTECTION = "framework/oncemq/dashboard/protection.py"
+WHO = "tests/unit/dashboard/test_access.py"
+SHOWN = "tests/unit/dashboard/test_pages.py"
+
+DEFECTS = (
+    Defect(
+        "page-for-any-machine",
+        "Without users the page answers its own machine only.",
+        [Edit(ACCESS, "        if not _is_loopback(client):\n", "        if False:\n")],
+        [f"{WHO}::test_another_machine_sees_nothing"],
+    ),
+    Defect(
+        "page-under-any-name",
+        "A name of another site that leads to this machine is refused.",
+        [Edit(ACCESS, "if name.lower() not in _LOCAL_NAMES:", "if False:")],
+        [f"{WHO}::test_a_foreign_host_name_is_refused"],
+    ),
+    Defect(
+        "any-client-is-the-proxy",
+        "Only the proxy's word about the user is taken.",
+        [Edit(ACCESS, "        if not trusted:\n", "        if False:\n")],
+        [f"{WHO}::test_a_proxy_says_who_asks"],
+    ),
+    Defect(
+        "forms-of-other-sites",
+        "A form without this page's token changes nothing.",
+        [
+            Edit(
+                PROTECTION,
+                'if not cookie or not hmac.compare_digest(self.token(cookie).encode(), form.get(FIELD, "").encode()):',
+                "if False:",
+            )
+        ],
+        [f"{WHO}::test_a_form_of_another_site_is_refused"],
+    ),
+    Defect(
+        "page-changes-unasked",
+        "A page that may only be looked at changes nothing.",
+        [
+            Edit(
+                "framework/oncemq/dashboard/application.py",
+                "        if not site.allow_changes:\n",
+                "        if False:\n",
+            )
+        ],
+        [f"{WHO}::test_nothing_is_changed_unless_it_is_allowed"],
+    ),
+    Defect(
+        "hostile-text-is-markup",
+        "Texts of messages are shown as text.",
+        [
+            Edit(
+                "framework/oncemq/dashboard/rendering.py", "    autoescape=True,\n", "    autoescape=False,\n"
+            )
+        ],
+        [f"{SHOWN}::test_a_hostile_key_and_body_are_text"],
+    ),
+    Defect(
+        "password-on-the-page",
+        "The configuration shows no password.",
+        [
+            Edit(
+                "framework/oncemq/dashboard/pages/configuration.py",
+                "redact(str(broker.url))",
+                "broker.url._text",
+            )
+        ],
+        [f"{SHOWN}::test_secrets_are_not_shown"],
+    ),
+)
