@@ -1,4 +1,4 @@
-"""Who may see the page: this machine alone, users with passwords, or whom a proxy has authenticated."""
+"""Access to the page: for this machine alone, for users with passwords, or for those whom a proxy has authenticated."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from starlette.requests import HTTPConnection
 
-from oncemq.errors import ConfigError
+from oncemq.errors import ConfigError, OnceMQError
 from oncemq.ledger.records.audit import caller
 
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -20,7 +20,7 @@ _COST: Final = {"n": 2**14, "r": 8, "p": 1}
 _MAX_CREDENTIALS: Final = 1024
 
 
-class Denied(Exception):
+class Denied(OnceMQError):
     """A request is not answered.
 
     Attributes:
@@ -47,7 +47,7 @@ class Access(Protocol):
 
 
 class Loopback:
-    """Whoever uses this machine; nothing from other machines, also not by way of a browser here."""
+    """Users of this machine; nothing from other machines, also not by way of a browser here."""
 
     def user(self, request: HTTPConnection) -> str:
         """See Access."""

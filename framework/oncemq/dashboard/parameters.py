@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
+from oncemq.errors import OnceMQError
 from oncemq.operate.dead_letters import Filter
 
 MAX_TEXT = 1024
 MAX_PAGE = 100_000
 
 
-class WrongParameter(ValueError):
+class WrongParameter(OnceMQError):
     """A parameter cannot be used; the text says which and why."""
 
 

@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[3]
 _PART = re.compile(r"^( *)```python\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 
 NOT_RUN = {
+    ("docs/dashboard.md", "Mount("): "tests/unit/dashboard/test_mounted.py mounts the page",
     ("docs/migrations/celery.md", "@celery.task"): "a program of Celery, before the change",
     ("docs/migrations/dramatiq.md", "@dramatiq.actor"): "a program of Dramatiq, before the change",
     ("docs/migrations/faststream.md", "@broker.subscriber"): "a program of FastStream, before the change",

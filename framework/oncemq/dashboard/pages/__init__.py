@@ -1,1 +1,1 @@
-"""What each address shows or does."""
+"""Pages by their addresses."""

@@ -1,4 +1,4 @@
-"""What waits in the ledger and needs a person: parked messages, effects of unknown outcome, the outbox; and the audit trail."""
+"""Shows what waits in the ledger and needs a person: parked messages, unknown effects, the outbox; and the audit trail."""
 
 from dataclasses import asdict
 from typing import Any, Final
