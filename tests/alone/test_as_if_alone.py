@@ -15,7 +15,7 @@ from support.database.databases import database
 
 __all__ = ["database"]
 
-PROGRAMS = int(os.environ.get("ONCEMQ_ALONE_PROGRAMS", "25"))
+PROGRAMS = int(os.environ.get("ONCEMQ_ALONE_PROGRAMS", "12"))
 FIRST = int(os.environ.get("ONCEMQ_ALONE_SEED", "0"))
 ENOUGH = 10
 """So many programs that differ are shown; the long form does not end with the first one."""

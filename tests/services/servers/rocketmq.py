@@ -123,6 +123,11 @@ class RocketMQ(Server):
             java += ["org.apache.rocketmq.broker.BrokerStartup", "-n", self._names_at, "-c", configuration]
         return Launch(name, java, self._environment)
 
+    def remove(self) -> None:
+        """See Server; a broker that says goodbye in order takes half a minute, and its data go anyway."""
+        self.kill()
+        super().remove()
+
     def administration(self, *arguments: str) -> list[str]:
         """Return the command that runs RocketMQ's own administration tool."""
         return [

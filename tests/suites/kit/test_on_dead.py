@@ -34,7 +34,7 @@ def test_it_runs_once_when_the_attempts_are_used_up(bench: Bench) -> None:
     app, topic = _start(bench)
     bench.failures = [BAD] * 3
     outcome = app.publish(topic, _order())
-    app.clock.advance("1m")
+    app.clock.advance("2s")
     assert outcome.code == "attempts-exhausted"
     assert effects(app) == ["undo a: attempts-exhausted, 3"]
     assert len(app.dead_letters()) == 1
@@ -54,7 +54,7 @@ def test_a_message_that_is_applied_does_not_run_it(bench: Bench) -> None:
     bench.failures = [BAD]
     app.publish(topic, _order("a"))
     app.publish(topic, _order("b"))
-    app.clock.advance("1m")
+    app.clock.advance("2s")
     assert sorted(effects(app)) == ["a", "b"]
 
 
@@ -139,7 +139,7 @@ def test_a_key_that_waits_goes_on_after_it(bench: Bench) -> None:
     app, topic = _start(bench, on_retry="hold_key")
     bench.failures = [BAD] * 3
     outcomes = app.publish_many(topic, [_order("a"), _order("b")])
-    app.clock.advance("1m")
+    app.clock.advance("2s")
     assert outcomes[0].code == "attempts-exhausted"
     assert outcomes[1].applied
     assert effects(app) == ["undo a: attempts-exhausted, 3", "b"]

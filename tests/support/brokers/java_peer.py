@@ -55,6 +55,8 @@ class JavaPeer:
         self._process = subprocess.Popen(
             [
                 java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8",
+                # A new member asks for its queues every second, and not every 20.
+                "-Drocketmq.client.rebalance.waitInterval=1000",
                 "-Dstdout.encoding=UTF-8", f"-Duser.home={classes}",
                 "-cp", f"{classes}:{self.jars()}",
                 self.program, f"{parts.hostname}:{parts.port}", parts.username or "",

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, text
 
 from oncemq.cli.demo.events import STATES, as_networks_do, read_events
 from oncemq.cli.demo.report import as_json, audience, verdict
-from oncemq.cli.demo.show import Result, Settings, _finish
+from oncemq.cli.demo.show import Result, Settings, _finish, _impatient
 from oncemq.cli.demo.stage import example_folder
 from oncemq.cli.demo.tally import Tally, tally
 from oncemq.errors import ConfigError, OnceMQError
@@ -229,3 +229,18 @@ def test_the_states_are_those_of_the_example() -> None:
     """The demo judges by the same order of states that the example's YAML declares."""
     declared = (example_folder() / "app.yaml").read_text()
     assert f"states: [{', '.join(STATES)}]" in declared
+
+
+@pytest.mark.parametrize(
+    ("broker", "used"),
+    [
+        ("kafka://host:9092", "kafka://host:9092?session_timeout=6s"),
+        ("kafka://host:9092?namespace=a", "kafka://host:9092?namespace=a&session_timeout=6s"),
+        ("kafka://host:9092?session_timeout=30s", "kafka://host:9092?session_timeout=30s"),
+        ("kafka://host:9092?protocol=consumer", "kafka://host:9092?protocol=consumer"),
+        ("amqp://host/", "amqp://host/"),
+    ],
+)
+def test_the_demo_does_not_wait_long_for_a_killed_workers_partitions(broker: str, used: str) -> None:
+    """Kafka gives them to others when the session has ended, which by default is after 45 seconds."""
+    assert _impatient(broker) == used

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from sqlalchemy import Engine
@@ -114,9 +115,17 @@ def _stage(folder: Path, settings: Settings) -> Iterator[Stage]:
 
 def _variables(folder: Path, settings: Settings) -> dict[str, str]:
     return {
-        "BROKER": settings.broker or f"embedded:///{folder}/broker.db",
+        "BROKER": _impatient(settings.broker) or f"embedded:///{folder}/broker.db",
         "DATABASE": settings.database or f"sqlite:///{folder}/orders.db",
     }
+
+
+def _impatient(broker: str) -> str:
+    """Return a Kafka's URL with the shortest session that brokers allow: the demo kills a worker and waits for its partitions."""
+    query = urlsplit(broker).query
+    if not broker.startswith("kafka:") or "session_timeout" in query or "protocol" in query:
+        return broker
+    return f"{broker}{'&' if query else '?'}session_timeout=6s"
 
 
 def _publish(plan: AppPlan, events: Sequence[Event], tell: Tell) -> None:
