@@ -80,11 +80,13 @@ class Forks:
         self.ended: dict[int, int] = {}
         self._born: list[int] = []
         self._children: list[Child] = []
+        # What came before is kept: a trial of a defect names the code that it has changed there.
+        paths = os.pathsep.join(filter(None, (str(TESTS), environment.get("PYTHONPATH"))))
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module],
                 cwd=log.parent,
-                env={**environment, "PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1"},
+                env={**environment, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
