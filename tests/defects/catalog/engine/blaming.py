@@ -31,6 +31,22 @@ DEFECTS = (
         ["tests/unit/retry/test_classify_real.py::test_a_deadlock_is_transient[mariadb]"],
     ),
     Defect(
+        "read-only-not-recognized",
+        "A MariaDB that became read-only pauses its consumers, and no message is charged for it.",
+        [Edit("framework/oncemq/retry/classify.py", "    1290: Fault.OFFLINE,", "    1290: Fault.DATA,")],
+        [
+            "tests/scenarios/outages/test_read_only.py::test_a_read_only_database_pauses_and_charges_no_message[mariadb]"
+        ],
+    ),
+    Defect(
+        "read-only-passes-the-check",
+        "A start on a read-only MariaDB is refused in words.",
+        [Edit("framework/oncemq/ledger/database/rights.py", '{"25006", 1290, ', '{"25006", ')],
+        [
+            "tests/scenarios/outages/test_read_only.py::test_check_and_the_start_refuse_a_read_only_database[mariadb]"
+        ],
+    ),
+    Defect(
         "outage-charged-at-last",
         "While nothing commits at all, no message is charged, however often it fails.",
         [
