@@ -3,8 +3,8 @@
     python -m benchmarks.runs.growth --messages 1000000
 
 Every tenth message fails for good, and Redis goes away with the first message: `tiered` leaves all decisions to the database. Memory, descriptors and
-threads of the worker process are read while it runs and an operator's commands run beside it, the log's bytes and the ledger's rows at the end. What must not grow is
-compared between the second quarter and the end.
+threads of the worker process, and the write-ahead logs of SQLite files, are read while it runs and an operator's commands run beside it, the log's
+bytes and the ledger's rows at the end. What must not grow is compared between the second quarter and the end.
 """
 
 import argparse
@@ -66,12 +66,14 @@ class Look(NamedTuple):
         memory: resident megabytes.
         descriptors: open files.
         threads: running ones.
+        wal: megabytes of the write-ahead logs of all SQLite files; 0 on servers.
     """
 
     done: int
     memory: float
     descriptors: int
     threads: int
+    wal: float
 
 
 class Growth(NamedTuple):
@@ -128,7 +130,7 @@ def measure(folder: Path, messages: int, redis: str, broker: str = "", database:
         command = [sys.executable, "-m", "oncemq", "run", "--until-idle", "3s"]
         with subprocess.Popen(command, cwd=folder, stderr=log) as running, ThreadPoolExecutor(1) as operator:
             operated = operator.submit(lambda: list(_operate(folder, running)))
-            looks = list(_looks(running, engine, door))
+            looks = list(_looks(running, engine, door, folder))
         if running.returncode != 0:
             raise RuntimeError((folder / "log").read_text()[-2000:])
     seconds = monotonic() - started
@@ -148,11 +150,13 @@ def oncemq(folder: Path, *arguments: str) -> None:
     )
 
 
-def _looks(running: "subprocess.Popen[bytes]", engine: Engine, door: TcpProxy) -> Iterator[Look]:
+def _looks(
+    running: "subprocess.Popen[bytes]", engine: Engine, door: TcpProxy, folder: Path
+) -> Iterator[Look]:
     while running.poll() is None:
         Event().wait(LOOK_EVERY)
         with suppress(FileNotFoundError, ProcessLookupError, IndexError, ValueError):
-            look = _look(_worker(running.pid), engine)
+            look = _look(_worker(running.pid), engine, folder)
             # A process that ends, or has not begun, says nothing about one that runs.
             if look.done and look.threads > 1:
                 door.refuse()
@@ -181,7 +185,7 @@ def _children(parent: int) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
-def _look(worker: int, engine: Engine) -> Look:
+def _look(worker: int, engine: Engine, folder: Path) -> Look:
     place = Path(f"/proc/{worker}")
     pages = int((place / "statm").read_text().split()[1])
     with engine.connect() as connection:
@@ -191,16 +195,23 @@ def _look(worker: int, engine: Engine) -> Look:
         pages * PAGE / MEGABYTE,
         len(list((place / "fd").iterdir())),
         len(list((place / "task").iterdir())),
+        wal_bytes(folder) / MEGABYTE,
     )
+
+
+def wal_bytes(folder: Path) -> int:
+    """Return the bytes of the write-ahead logs of all SQLite files in a folder."""
+    return sum(file.stat().st_size for file in folder.glob("*-wal"))
 
 
 def report(found: Growth, messages: int) -> Iterator[str]:
     """Yield lines for people."""
     yield f"{messages} messages in {found.seconds:.0f} s, {found.applied} applied, every tenth failed twice"
-    yield f"{'applied':>10} {'MB':>8} {'files':>6} {'threads':>8}"
+    yield f"{'applied':>10} {'MB':>8} {'files':>6} {'threads':>8} {'WAL MB':>8}"
     for part in (0.25, 0.5, 0.75, 1.0):
         look = found.between(part)
-        yield f"{look.done:>10} {look.memory:>8.1f} {look.descriptors:>6} {look.threads:>8}"
+        yield f"{look.done:>10} {look.memory:>8.1f} {look.descriptors:>6} {look.threads:>8} {look.wal:>8.1f}"
+    yield f"write-ahead logs: {max(look.wal for look in found.looks):.1f} MB at most"
     yield f"log: {found.log_bytes} bytes, {found.log_bytes / (messages / FAILING):.1f} for each message that failed"
     for name in sorted({name for name, _, _ in found.operations}):
         mine = [(seconds, code) for each, seconds, code in found.operations if each == name]
