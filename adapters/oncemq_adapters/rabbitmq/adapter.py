@@ -62,6 +62,7 @@ from oncemq_adapters.rabbitmq.topology.names import (
     removable_queues,
 )
 from oncemq_adapters.rabbitmq.topology.partitions import ensure, remove_partitions
+from oncemq_adapters.rabbitmq.topology.policies import NOT_COMPARED, examine_policies
 from oncemq_adapters.rabbitmq.topology.rights import missing_rights
 
 
@@ -122,7 +123,12 @@ class RabbitMQAdapter:
             return [
                 *missing_rights(connection, place, self._address),
                 *examine_place(connection, place),
+                *examine_policies(place, facts, self._address),
             ]
+
+    def not_examined(self) -> Iterable[str]:
+        """Return that policies are not known, unless the management API is."""
+        return () if self._address.management else (NOT_COMPARED,)
 
     def private_names(self, subscription: Subscription) -> PrivateNames:
         """Return the queues of a group: where it consumes, its retries and its dead letters."""

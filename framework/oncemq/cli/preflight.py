@@ -10,7 +10,12 @@ from oncemq.config.build.broker_findings import examined, examined_topics
 from oncemq.config.build.plan import LoadedApp
 from oncemq.config.source.problems import Problems
 from oncemq.contracts.adapter import Adapter
-from oncemq.contracts.broker_queries import ExaminingAdapter, PublishingExaminer, RedisStrategy
+from oncemq.contracts.broker_queries import (
+    ExaminingAdapter,
+    PartlyExamining,
+    PublishingExaminer,
+    RedisStrategy,
+)
 from oncemq.engine.application import tables_of
 from oncemq.engine.group_ownership import in_words, left_names, look
 from oncemq.engine.plan import AppPlan
@@ -29,26 +34,31 @@ class Proof:
         failures: unreachable or unexpected servers.
         problems: conflicts with the consumers, with their place in the file.
         risks: risky settings of databases and Redis, groups that another app may own, and remains of removed consumers.
+        unknown: what could not be compared, and how it could be.
     """
 
     failures: list[OnceMQError] = field(default_factory=list)
     problems: Problems = field(default_factory=Problems)
     risks: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
 
 def connect_to_all(loaded: LoadedApp) -> Proof:
     """Connect to everything, and check the brokers' objects that each consumer needs."""
     problems = Problems(secrets=set(loaded.secrets))
+    unknown: list[str] = []
 
     def examine(broker: str, adapter: Adapter) -> Iterable[OnceMQError]:
         if isinstance(adapter, ExaminingAdapter):
             yield from examined(loaded, broker, adapter, problems)
         if isinstance(adapter, PublishingExaminer):
             yield from examined_topics(loaded, broker, adapter, problems)
+        if isinstance(adapter, PartlyExamining):
+            unknown.extend(f"{text} (broker {broker})" for text in adapter.not_examined())
 
     failures = list(failed_connections(loaded.plan, examine))
     risks = [*_database_risks(loaded.plan), *redis_risks(loaded.plan), *_other_owners(loaded.plan)]
-    return Proof(failures, problems, risks)
+    return Proof(failures, problems, risks, unknown)
 
 
 def failed_connections(

@@ -97,6 +97,15 @@ class ExaminingAdapter(Protocol):
 
 
 @runtime_checkable
+class PartlyExamining(Protocol):
+    """Optional protocol of an adapter that cannot compare everything; called by `oncemq check --connect` after `examine`."""
+
+    def not_examined(self) -> Iterable[str]:
+        """Return what could not be compared at this broker, and what would make it possible; a phrase each."""
+        ...
+
+
+@runtime_checkable
 class VersionedAdapter(Protocol):
     """Optional protocol of an adapter whose broker tells its version; called by `oncemq doctor`, between `prepare` and `close`."""
 

@@ -25,6 +25,7 @@ class RabbitMQ(Server):
     packages: ClassVar[Sequence[str]] = ("rabbitmq-server",)
     port_names: ClassVar[Sequence[str]] = ("amqp", "epmd", "distribution")
     users: ClassVar[Sequence[str]] = ("rabbitmq",)
+    plugins: ClassVar[Sequence[str]] = ()
 
     @classmethod
     def installed(cls) -> bool:
@@ -49,9 +50,10 @@ class RabbitMQ(Server):
             "vm_memory_high_watermark.relative = 0.8",
             "log.console = true",
             "log.file = false",
+            *self.settings_of_plugins(),
         ]
         self.account.write(self.data / "rabbitmq.conf", "\n".join(lines) + "\n")
-        self.account.write(self.data / "plugins", "[].\n")
+        self.account.write(self.data / "plugins", f"[{','.join(self.plugins)}].\n")
         self.account.write(self.data / "environment.conf", "")
 
     def launches(self) -> Sequence[Launch]:
@@ -66,6 +68,10 @@ class RabbitMQ(Server):
             Launch("epmd", mapper, listens_on=epmd_port),
             Launch("rabbitmq", [str(script)], self.environment),
         ]
+
+    def settings_of_plugins(self) -> Sequence[str]:
+        """Return further lines of the configuration."""
+        return ()
 
     @property
     def node(self) -> str:
@@ -92,6 +98,27 @@ class RabbitMQ(Server):
             "RABBITMQ_ALLOW_INPUT": "1",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ERLANG_ARGUMENTS,
         }
+
+
+class ManagedRabbitMQ(RabbitMQ):
+    """One with the management API, for tests that ask it; it starts two seconds later than one without."""
+
+    kind: ClassVar[str] = "managed-rabbitmq"
+    port_names: ClassVar[Sequence[str]] = (*RabbitMQ.port_names, "management")
+    plugins: ClassVar[Sequence[str]] = ("rabbitmq_management",)
+    in_container: ClassVar[bool] = False
+
+    @property
+    def management(self) -> str:
+        """URL of the management API."""
+        return f"http://{LOOPBACK}:{self.settings.ports['management']}"
+
+    def settings_of_plugins(self) -> Sequence[str]:
+        """Return where the API listens."""
+        return (
+            f"management.tcp.ip = {LOOPBACK}",
+            f"management.tcp.port = {self.settings.ports['management']}",
+        )
 
 
 def _script() -> Path | None:

@@ -44,7 +44,7 @@ def check(files: Sequence[Path], as_json: bool, connect: bool) -> int:
     except ConfigError as error:
         if not as_json:
             raise
-        click.echo(_json(error.problems, [], []))
+        click.echo(_json(error.problems, [], [], []))
         return exit_code(error)
     for engine in loaded.plan.engines:
         click.get_current_context().call_on_close(engine.dispose)
@@ -52,7 +52,7 @@ def check(files: Sequence[Path], as_json: bool, connect: bool) -> int:
     if as_json:
         warnings = [*loaded.warnings, *proof.problems.warnings, *proof.risks]
         consumers = [consumer.name for consumer in loaded.plan.consumers]
-        click.echo(_json([*proof.problems.errors, *proof.failures], warnings, consumers))
+        click.echo(_json([*proof.problems.errors, *proof.failures], warnings, consumers, proof.unknown))
     else:
         _print(loaded, proof, connect=connect)
     if proof.failures:
@@ -74,6 +74,8 @@ def _print(loaded: LoadedApp, proof: Proof, *, connect: bool) -> None:
         click.echo(
             f"{loaded.plan.name} may run" + ("; brokers, database and tables are there" if connect else "")
         )
+    for text in proof.unknown:
+        click.echo(f"not compared: {text}")
 
 
 def _line(settled: ConsumerSettings) -> str:
@@ -89,6 +91,7 @@ def _json(
     errors: Iterable[Any],
     warnings: Iterable[Any],
     consumers: Sequence[str],
+    unknown: Sequence[str],
 ) -> str:
     told = [_problem(error) for error in errors]
     return json.dumps(
@@ -97,6 +100,7 @@ def _json(
             "errors": told,
             "warnings": [_problem(warning) for warning in warnings],
             "consumers": list(consumers),
+            "not_compared": list(unknown),
         },
         indent=2,
         ensure_ascii=False,

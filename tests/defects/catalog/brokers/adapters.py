@@ -4,6 +4,8 @@ from defects.defect import Defect, Edit
 
 SUITE = "tests/suites/rabbitmq/test_adapter.py::TestRabbitMQAdapter"
 OWN_SUITE = "tests/suites/test_embedded_adapter.py::TestEmbeddedAdapter"
+POLICIES = "adapters/oncemq_adapters/rabbitmq/topology/policies.py"
+LIMITS = "tests/suites/rabbitmq/test_limits_of_policies.py"
 TRAPS = "tests/suites/rabbitmq/test_traps.py"
 PROPERTIES = "tests/unit/adapters/rabbitmq/messages/test_properties.py"
 ACKS = "tests/unit/adapters/rabbitmq/consuming/test_acks.py"
@@ -231,6 +233,21 @@ DEFECTS = (
             )
         ],
         ["tests/suites/rabbitmq/test_policies.py::test_a_full_dead_letter_queue_refuses_and_drops_nothing"],
+    ),
+    Defect(
+        "operators-policies-unseen",
+        "Of the policies of users and of operators the smaller value holds.",
+        [Edit(POLICIES, "for policies in self.sets:", "for policies in self.sets[:1]:")],
+        [f"{LIMITS}::test_a_policy_on_the_length_of_the_queue_is_said[True]"],
+    ),
+    Defect(
+        "policies-of-retries-unseen",
+        "What a policy does to queues of retries that do not exist yet is said before it does it.",
+        [Edit(POLICIES, "            *_of_retries(place, policies, facts),\n", "")],
+        [
+            f"{LIMITS}::test_retry_queues_that_expire_are_an_error",
+            f"{LIMITS}::test_retries_that_come_too_early_are_said",
+        ],
     ),
     Defect(
         "silent-delay-queue-used-again",
