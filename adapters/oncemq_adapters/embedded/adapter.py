@@ -296,6 +296,10 @@ class EmbeddedAdapter:
         """Return how many messages wait for the group, delayed ones included, those in hands not."""
         return Administration(self._link, subscription, self._settings.place).depth()
 
+    def dead_letter_count(self, subscription: Subscription) -> int:
+        """Return how many dead letters the group has."""
+        return Administration(self._link, subscription, self._settings.place).dead_letter_count()
+
     def backlog(self, subscription: Subscription) -> Backlog:
         """Return how many messages are ready, leased and delayed."""
         return Administration(self._link, subscription, self._settings.place).backlog()

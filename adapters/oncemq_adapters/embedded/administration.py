@@ -57,6 +57,10 @@ class Administration:
         """Return how many messages wait, delayed ones included, those in hands not."""
         return self._link.read(lambda connection: takes.depth(connection, self._group))
 
+    def dead_letter_count(self) -> int:
+        """Return how many dead letters there are."""
+        return self._link.read(lambda connection: graves.count(connection, self._group))
+
     def backlog(self) -> Backlog:
         """Return how many messages are ready, leased and delayed."""
         ready, leased, delayed, due = self._link.read(

@@ -39,6 +39,12 @@ def page(connection: sqlite3.Connection, group: int, after: int, limit: int) -> 
     return [Grave(*row) for row in connection.execute(_PAGE, (group, after, limit))]
 
 
+def count(connection: sqlite3.Connection, group: int) -> int:
+    """Return how many dead letters there are."""
+    found = connection.execute("SELECT count(*) FROM oncemq_broker_dead WHERE group_id = ?", (group,))
+    return int(found.fetchone()[0])
+
+
 def replay(connection: sqlite3.Connection, topic: str, group: int, ids: Sequence[str]) -> int:
     """Send dead letters to this group alone, as new messages with fresh attempts; returns how many."""
     graves = [

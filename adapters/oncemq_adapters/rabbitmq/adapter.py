@@ -269,6 +269,11 @@ class RabbitMQAdapter:
         with self._short_connection() as connection:
             return sum(topology.depth_of(connection, queue) for queue in self._place(subscription).queues())
 
+    def dead_letter_count(self, subscription: Subscription) -> int:
+        """Return how many messages are in the group's dead-letter queue."""
+        with self._short_connection() as connection:
+            return topology.message_count(connection, self._place(subscription).dead_queue)
+
     def backlog(self, subscription: Subscription) -> Backlog:
         """Return how many messages are ready, unacknowledged, and in the group's retry queues."""
         with self._short_connection() as connection:

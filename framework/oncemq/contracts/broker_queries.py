@@ -183,6 +183,19 @@ class Backlog:
 
 
 @runtime_checkable
+class DeadLetterCounter(Protocol):
+    """Optional protocol of an adapter whose broker counts dead letters by itself; called for the metrics, between `open` and `close`."""
+
+    def dead_letter_count(self, subscription: Subscription) -> int:
+        """Return how many dead letters of the group there are, without reading them.
+
+        Raises:
+            BrokerError: the broker does not answer.
+        """
+        ...
+
+
+@runtime_checkable
 class BacklogAdapter(Protocol):
     """Optional protocol of an adapter that knows more than `depth`; called by `oncemq status`, between `prepare` and `close`."""
 

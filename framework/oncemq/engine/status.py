@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine, MetaData
 
-from oncemq.contracts.broker_queries import ConcernedAdapter
+from oncemq.contracts.broker_queries import ConcernedAdapter, DeadLetterCounter
 from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.ledger import consumer_summary
 from oncemq.ledger.database.connect import READ_ONLY
-from oncemq.ledger.messages import delayed, outbox
+from oncemq.ledger.messages import dead_letters, delayed, outbox
 from oncemq.ledger.records import claims
 from oncemq.ledger.size import stored_bytes
 from oncemq.observe.observers import Observers
@@ -40,6 +40,7 @@ class StatusReporter:
         self._observers = observers
         self._lost_at: dict[str, float] = {}
         self._depths: dict[str, int | None] = {}
+        self._dead: dict[str, int | None] = {}
         self._in_ledger: dict[str, _InLedger] = {}
         self._claiming = {consumer.name for consumer in plan.consumers if _claims(consumer)}
         self._next_depth = 0.0
@@ -65,6 +66,7 @@ class StatusReporter:
                 replace(
                     state,
                     depth=self._depths.get(name),
+                    dead_letters=self._dead.get(name),
                     parked=here.parked,
                     parked_seconds=here.parked_seconds,
                     unknown_claims=here.unknown_claims,
@@ -94,6 +96,7 @@ class StatusReporter:
         if self._plan.http is not None and now >= self._next_depth:
             self._next_depth = now + _DEPTH_EVERY
             self._ask_depths()
+            self._count_dead_letters()
             self._ask_outbox()
             self._count_in_ledger()
         if self._plan.http is not None and now >= self._next_size:
@@ -146,6 +149,22 @@ class StatusReporter:
                 self._observers.failed(f"counting the waiting messages of {consumer.name}", error)
                 depth = None
             self._depths[consumer.name] = depth
+
+    def _count_dead_letters(self) -> None:
+        for consumer in self._plan.consumers:
+            adapter = self._plan.adapters[consumer.broker]
+            if consumer.name in self._lost_at or not isinstance(adapter, DeadLetterCounter):
+                continue
+            try:
+                there = adapter.dead_letter_count(consumer.subscription)
+                for engine in self._plan.engines:
+                    with _reading(engine) as connection:
+                        there += dead_letters.count(connection, consumer.scope)
+            except Exception as error:
+                self._observers.failed(f"counting the dead letters of {consumer.name}", error)
+                self._dead[consumer.name] = None
+            else:
+                self._dead[consumer.name] = there
 
     def _count_in_ledger(self) -> None:
         for consumer in self._plan.consumers:

@@ -271,6 +271,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[ConsumerState], float | None]], ...] = 
     ("waiting_messages", "Messages in this process that could run or are running.", lambda s: s.waiting),
     ("in_flight_messages", "Deliveries that are not settled yet.", lambda s: s.in_flight),
     ("broker_messages", "Messages that wait at the broker.", lambda s: s.depth),
+    (
+        "dead_letter_messages",
+        "Dead letters that are at the broker or in the ledger.",
+        lambda s: s.dead_letters,
+    ),
     ("parked_messages", "Messages that wait in the ledger for their turn.", lambda s: s.parked),
     ("parked_oldest_seconds", "How long the oldest of them has waited.", lambda s: s.parked_seconds),
     (

@@ -57,6 +57,7 @@ class ConsumerState:
         depth: messages that wait at the broker; None if unknown.
         parked: messages that wait in the ledger for their turn; None if none can be parked.
         parked_seconds: how long the oldest of them has waited; 0.0 while none does, None if none can be parked.
+        dead_letters: that are there, at the broker and in the ledger; None if the broker does not count them.
         unknown_claims: external effects of which it is unknown whether they happened; None without claims in the ledger.
         detail: the problem, as text.
         exclusive: it runs one unit at a time because units deadlocked with each other.
@@ -80,6 +81,7 @@ class ConsumerState:
     figures: Mapping[str, float] = field(default_factory=dict)
     pauses: tuple[Pause, ...] = ()
     breakers: tuple[BreakerState, ...] = ()
+    dead_letters: int | None = None
 
     @property
     def live(self) -> bool:

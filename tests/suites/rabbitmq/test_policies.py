@@ -71,9 +71,10 @@ def test_a_full_dead_letter_queue_refuses_and_drops_nothing(limited: RabbitMQ, f
         subscription, [ParkedDeadLetter(Message(subscription.topic, b"5"), {})]
     )
     there = channel.queue_declare(f"{queue}.dead", passive=True).method.message_count
+    counted = adapter.dead_letter_count(subscription)
     connection.close()
     assert [type(failure.error) for failure in failed] == [BrokerRefused] * 2
-    assert there == 3
+    assert there == counted == 3
     (answer,) = parked
     assert isinstance(answer, Refused)
     assert isinstance(answer.error, BrokerRefused)

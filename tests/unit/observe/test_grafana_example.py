@@ -110,6 +110,7 @@ def _complete(found: Exported) -> bool:
     return (
         "duplicate" in found.values["oncemq_messages_total", "outcome"]
         and found.of("oncemq_dead_letters_total", "award") > 0
+        and found.of("oncemq_dead_letter_messages", "award") > 0
         and found.of("oncemq_parked_messages", "follow") == 1
         and found.of("oncemq_parked_oldest_seconds", "follow") > 0
         and found.of("oncemq_unknown_claims", "mail") == 1

@@ -88,7 +88,9 @@ def test_troubles_are_counted(metrics):
 def test_gauges_are_read_when_asked(metrics):
     """Depths and liveness are those of the moment of the scrape; an unknown depth is left out."""
     rows = (
-        ConsumerState("award", subscribed=True, waiting=5, in_flight=9, depth=100, exclusive=True),
+        ConsumerState(
+            "award", subscribed=True, waiting=5, in_flight=9, depth=100, exclusive=True, dead_letters=7
+        ),
         ConsumerState("mail", subscribed=True, paused=PauseReason.DATABASE),
     )
     metrics.watch(lambda: AppState(Phase.RUNNING, rows))
@@ -96,7 +98,8 @@ def test_gauges_are_read_when_asked(metrics):
     assert found["oncemq_waiting_messages", "award"] == 5
     assert found["oncemq_in_flight_messages", "award"] == 9
     assert found["oncemq_broker_messages", "award"] == 100
-    assert ("oncemq_broker_messages", "mail") not in found
+    assert found["oncemq_dead_letter_messages", "award"] == 7
+    assert not {("oncemq_broker_messages", "mail"), ("oncemq_dead_letter_messages", "mail")} & set(found)
     assert found["oncemq_consumer_exclusive", "award"] == 1
     assert (found["oncemq_consumer_live", "award"], found["oncemq_consumer_live", "mail"]) == (1, 0)
     assert found["oncemq_consumer_paused", "mail"] == 1

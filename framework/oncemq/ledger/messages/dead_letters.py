@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Column, Connection, Identity, Index, Integer, delete, insert, select
+from sqlalchemy import BigInteger, Column, Connection, Identity, Index, Integer, delete, func, insert, select
 
 from oncemq.contracts.adapter import DeadLetter
 from oncemq.ledger.messages.parked_row import packed, unpacked
@@ -67,6 +67,12 @@ def letters(connection: Connection, consumer: str) -> Iterator[DeadLetter]:
         row = connection.execute(select(TABLE).where(_T.id == number)).one_or_none()
         if row is not None:
             yield DeadLetter(f"{ID_PREFIX}{row.id}", unpacked(row), row.dead_at)
+
+
+def count(connection: Connection, consumer: str) -> int:
+    """Return how many dead letters of a consumer are kept here."""
+    found = connection.scalar(select(func.count()).select_from(TABLE).where(_T.consumer == consumer))
+    return int(found or 0)
 
 
 def remove(connection: Connection, consumer: str, ids: Collection[str]) -> int:
