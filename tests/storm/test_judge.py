@@ -94,6 +94,17 @@ def test_a_retried_message_has_lost_its_place() -> None:
     )
 
 
+def test_a_message_that_the_ledger_held_may_precede_what_arrived_before_its_copy() -> None:
+    """It failed in a process that died; the next one runs it from the ledger, and receives its copy after a later message."""
+    arrived = (Seen(6, "a1", 1), Seen(7, "a2", 1), Seen(7, "a1", 1))
+    effects = (effect(1, "a1", attempt=2), effect(2, "a2"))
+    assert judge(evidence(effects=effects, arrivals=arrived), PROMISE) == []
+    untried = (effect(1, "a1"), effect(2, "a2"))
+    assert [found.kind for found in judge(evidence(effects=untried, arrivals=arrived), PROMISE)] == [
+        kinds.ORDER
+    ]
+
+
 def test_a_message_that_was_moved_has_lost_its_place() -> None:
     """Order per key holds until a member that left has moved a message to the group's retries."""
     rising = Promise(fates=PROMISE.fates, attempts=3, reruns=0, rising=True, retries_lose_place=True)

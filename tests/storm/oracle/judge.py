@@ -174,14 +174,17 @@ def _rising(evidence: Evidence, promise: Promise) -> Iterator[Violation]:
 
 
 def _ordered(evidence: Evidence) -> Iterator[Violation]:
-    """Compare effects with arrivals, key by key, inside each process; a retried message has lost its place."""
+    """Compare effects with arrivals, key by key, inside each process; a retried message has lost its place.
+
+    A message that another process retries from the ledger keeps the place that it had there; no arrival shows it.
+    """
     retried = _retried(evidence)
     arrivals: dict[int, list[Seen]] = defaultdict(list)
     effects: dict[int, list[Effect]] = defaultdict(list)
     for seen in evidence.arrivals:
         arrivals[seen.process].append(seen)
     for effect in evidence.effects:
-        if effect.identity not in retried:
+        if effect.identity not in retried and effect.attempt == 1:
             effects[effect.process].append(effect)
     for process, mine in effects.items():
         yield from _overtaken(mine, arrivals[process])
