@@ -1,5 +1,6 @@
 """Consumes one subscription: a thread that polls, delivers, commits, and gives up revoked partitions in order."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from threading import Event, Lock, Thread
@@ -15,7 +16,7 @@ from oncemq.message.envelope import Delivery
 from oncemq_adapters.kafka.address import Address
 from oncemq_adapters.kafka.assignment import ASK, Assignment, Key, Window, first_offset
 from oncemq_adapters.kafka.commits import Commits
-from oncemq_adapters.kafka.errors import error_of
+from oncemq_adapters.kafka.errors import NOWHERE, error_of
 from oncemq_adapters.kafka.names import Place
 from oncemq_adapters.kafka.progress import Progress
 from oncemq_adapters.kafka.records import read_message, unreadable
@@ -337,7 +338,17 @@ class GroupMember:
                 found = error_of(error)
                 self._progress.trouble(found.str() if found is not None else str(error))
                 self._stopping.wait(0.2)
+                if found is not None and found.code() in NOWHERE:
+                    self._renew_metadata()
         return None
+
+    def _renew_metadata(self) -> None:
+        """Ask what partitions there are: the group may assign one that was added after the client had last asked.
+
+        By itself the client asks every five minutes, and until then it does not know the partition.
+        """
+        with contextlib.suppress(KafkaException):
+            self._client.list_topics(self._reads, timeout=ASK)
 
     def _on_revoke(self, client: Any, partitions: Sequence[TopicPartition]) -> None:
         keys = [(partition.topic, partition.partition) for partition in partitions]

@@ -8,6 +8,8 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka import Producer as ConfluentProducer
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from oncemq.contracts.adapter import Confirmed, DeadLetterRequest, Refused, Subscription
 from oncemq.errors import BrokerRefused
@@ -64,6 +66,24 @@ def test_a_group_by_the_brokers_own_protocol(bench: Bench) -> None:
     second = bench.open(subscription, adapter=member())
     assert len(bench.receive(second, 1)) == 1
     bench.nothing_more(second, 1)
+
+
+def test_partitions_that_are_added_later_are_read_from_their_beginning(bench: Bench) -> None:
+    """The group assigns them before the client has asked again what partitions there are, and they are asked for at once."""
+    options: dict[str, Any] = dict(bench.harness.options)
+    del options["session_timeout"]
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    member = bench.open(subscription, adapter=adapter_on(bench.harness.url, protocol="consumer", **options))
+    name = real(bench, subscription).topic.name
+    settings = parse_address(bench.harness.url, QUICK).client("operator")
+    client = AdminClient(settings)
+    client.create_partitions([NewPartitions(name, 4)])[name].result()
+    writer = ConfluentProducer(settings)
+    for partition in range(4):
+        writer.produce(name, str(partition), partition=partition)
+    assert writer.flush(bench.harness.patience) == 0
+    assert sorted(bodies(bench.receive(member, 4))) == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_member_that_left_while_paused_receives_again(bench: Bench) -> None:

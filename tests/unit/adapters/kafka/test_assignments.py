@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from oncemq.contracts.adapter import Sink, Subscription
 from oncemq_adapters.kafka.address import parse_address
@@ -48,6 +48,29 @@ class Client:
         self.resumed += [partition.partition for partition in partitions]
 
 
+class Outdated(Client):
+    """Has committed nothing, and does not know a partition that was added, until it asks what there is."""
+
+    def __init__(self) -> None:
+        super().__init__(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        self.asked: list[str] = []
+
+    def committed(self, partitions: Sequence[TopicPartition], timeout: float) -> list[Any]:
+        """Return that nothing was committed."""
+        return [_Committed(partition.partition, OFFSET_INVALID, None) for partition in partitions]
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        """Note the question."""
+        assert timeout > 0
+        self.asked.append(topic)
+
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+        """Return the ends of a partition that is known."""
+        if not self.asked:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        return super().get_watermark_offsets(partition, timeout)
+
+
 class _Committed:
     """A partition as the client returns it; its own class takes no error."""
 
@@ -73,6 +96,14 @@ def test_a_partition_that_comes_back_is_not_paused() -> None:
     client = Client(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
     member()._on_assign(client, [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
     assert client.resumed == [0, 1]
+
+
+def test_a_partition_that_the_client_does_not_know_is_looked_up() -> None:
+    """By itself it would ask half a minute later, and the whole member waits; a start gave up before that."""
+    client, mine = Outdated(), member()
+    mine._client = client
+    mine._on_assign(client, [TopicPartition(TOPIC, 3)])
+    assert (client.asked, client.assigned) == ([TOPIC], [1000])
 
 
 def member() -> GroupMember:
