@@ -39,7 +39,7 @@ from oncemq_adapters.rocketmq.grpc.copies import (
     new_message,
     retry_copy,
 )
-from oncemq_adapters.rocketmq.grpc.dead_letters import LeasedGraveyard
+from oncemq_adapters.rocketmq.grpc.dead_letters import LeasedGraveyard, remove_untranslatable_heads
 from oncemq_adapters.rocketmq.grpc.groups import LOOK_EVERY, AddedQueues
 from oncemq_adapters.rocketmq.grpc.held_leases import Lease, Shelf
 from oncemq_adapters.rocketmq.grpc.producer import Outbox, one_by_one
@@ -149,7 +149,12 @@ class RocketMQGrpcAdapter:
                 self._scope.clock,
                 fifo=topic.fifo,
             )
-            self._receiving[shelf] = Receiving(self._settings, topic, shelf, self._let_go)
+            unblock = None
+            if topic.fifo and self._desk is not None:
+                unblock = partial(
+                    remove_untranslatable_heads, self._desk, topic, shelf.group, subscription.consumer
+                )
+            self._receiving[shelf] = Receiving(self._settings, topic, shelf, self._let_go, unblock)
         self._consumers = [subscription.consumer for subscription in subscriptions]
         if self._desk is not None:
             groups = [

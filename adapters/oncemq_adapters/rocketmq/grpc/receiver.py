@@ -13,7 +13,7 @@ from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.grpc.client import Receiver, ask_route
 from oncemq_adapters.rocketmq.grpc.copies import read_taken
-from oncemq_adapters.rocketmq.grpc.errors import SETTINGS_MISSING, surfaced
+from oncemq_adapters.rocketmq.grpc.errors import SETTINGS_MISSING, ProxyUnable, surfaced
 from oncemq_adapters.rocketmq.grpc.held_leases import Lease, Shelf
 from oncemq_adapters.rocketmq.grpc.producer import ANEW_AFTER
 from oncemq_adapters.rocketmq.grpc.settings import Settings
@@ -37,13 +37,22 @@ class Receiving:
         topic: what to receive.
         shelf: where it goes.
         let_go: gives back what came too late to be used.
+        unblock: called when the proxy failed at a message and delivered none; None = nothing can be done.
     """
 
-    def __init__(self, settings: Settings, topic: ProxiedTopic, shelf: Shelf, let_go: LetGo) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        topic: ProxiedTopic,
+        shelf: Shelf,
+        let_go: LetGo,
+        unblock: Callable[[], object] | None = None,
+    ) -> None:
         self._settings = settings
         self._topic = topic
         self.shelf = shelf
         self._let_go = let_go
+        self._unblock = unblock
         self._lock = Lock()
         self._client: Receiver | None = None
         self._trouble = "it has not begun"
@@ -148,6 +157,11 @@ class Receiving:
             self._drop()
         if getattr(error, "code", 0) != SETTINGS_MISSING or not first:
             self._trouble = str(error)
+        if self._unblock is not None and isinstance(error, ProxyUnable) and error.about_a_message:
+            try:
+                self._unblock()
+            except BrokerError as failure:
+                self._trouble = f"{error}; over the remoting protocol: {failure}"
         self._stopping.wait(_PAUSE)
 
     def _drop(self) -> None:
