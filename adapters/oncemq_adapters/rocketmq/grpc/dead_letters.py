@@ -1,6 +1,6 @@
 """Dead letters that were sent through a proxy: listed and removed like all others, replayed to where a proxy looks.
 
-A proxy breaks off its answer at a message that it cannot translate, each time anew, and a FIFO queue goes on only when its
+A proxy breaks off its answer at a message that it cannot translate, each time again, and a FIFO queue goes on only when its
 head is settled. So such a head is read over the remoting protocol, made a dead letter, and the group's position set behind it.
 """
 
