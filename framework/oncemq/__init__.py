@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from oncemq.app import App, open_async_publisher, open_publisher, publisher_of
+    from oncemq.app import App
+    from oncemq.app_routes import ConsumerRoutes
     from oncemq.contracts.final_failure import FinalFailure
     from oncemq.contracts.publisher import Publisher
     from oncemq.contracts.strategy import FencingToken
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from oncemq.message.envelope import Envelope
     from oncemq.message.outgoing import Publishing
     from oncemq.operate.dead_letters import AppDeadLetter, DeadLetters
+    from oncemq.publishers import open_async_publisher, open_publisher, publisher_of
     from oncemq.retry.unique import UniqueViolation
 
 __version__ = "0.1.0"
@@ -42,6 +44,7 @@ __all__ = [
     "BadItems",
     "Batch",
     "ConfigError",
+    "ConsumerRoutes",
     "DeadLetters",
     "Done",
     "Envelope",
@@ -77,6 +80,7 @@ _HOMES = {
     "BadItems": "oncemq.errors",
     "Batch": "oncemq.handler.batch",
     "ConfigError": "oncemq.errors",
+    "ConsumerRoutes": "oncemq.app_routes",
     "DeadLetters": "oncemq.operate.dead_letters",
     "Done": "oncemq.contracts.verification",
     "Envelope": "oncemq.message.envelope",
@@ -98,9 +102,9 @@ _HOMES = {
     "Unpublishable": "oncemq.errors",
     "Unroutable": "oncemq.errors",
     "log_processors": "oncemq.observe.logs",
-    "open_async_publisher": "oncemq.app",
-    "open_publisher": "oncemq.app",
-    "publisher_of": "oncemq.app",
+    "open_async_publisher": "oncemq.publishers",
+    "open_publisher": "oncemq.publishers",
+    "publisher_of": "oncemq.publishers",
 }
 
 

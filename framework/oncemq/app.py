@@ -2,11 +2,9 @@
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
@@ -15,10 +13,10 @@ from sqlalchemy.orm import Session
 
 from oncemq.app_options import ConsumerOptions, Strategies, TopicOptions
 from oncemq.app_process import run_loaded
+from oncemq.app_routes import ConsumerRoutes
 from oncemq.common.durations import parse_duration
 from oncemq.common.process_one import leave_process_one
 from oncemq.common.redaction import Redactor
-from oncemq.config import load
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.plan import LoadedApp, Substitutes, build_app
 from oncemq.config.model.validate import validate
@@ -164,6 +162,39 @@ class App:
 
         return declare
 
+    def routes(
+        self,
+        *,
+        topic: str,
+        name: str,
+        by: str,
+        otherwise: Callable[..., Any] | str = "reject",
+        group: str | None = None,
+        strategies: Strategies | None = None,
+        **more: Unpack[ConsumerOptions],
+    ) -> ConsumerRoutes:
+        """Declare a consumer whose handler is chosen by a value in the message; its `route` adds one.
+
+        Args:
+            topic: the name of a declared topic.
+            name: the consumer's name.
+            by: the expression of the value: `headers.event_type`, `body.type`.
+            otherwise: `reject`, `ignore`, or the handler of messages with any other value.
+            group: as for `consumer`.
+            strategies: of all its messages, in order.
+            more: as for `consumer`.
+        """
+        position = _caller()
+        handlers = Fields({}, position)
+        routes_by = {"by": by, "otherwise": otherwise}
+        fields = {"topic": topic, "group": group, "strategies": strategies, "routes": routes_by, **more}
+        self._declare(self._consumers, "consumer", name, fields, position)
+        declared = self._consumers.fields[name]
+        routes = declared.fields.get("routes") if isinstance(declared, Fields) else None
+        if isinstance(routes, Fields):
+            routes.fields["handlers"] = handlers
+        return ConsumerRoutes(handlers, self._problems)
+
     def check(self) -> list[str]:
         """Return what a person should know about the app; does not connect to a broker.
 
@@ -307,11 +338,11 @@ class App:
 
     def publisher(self) -> AppPublisher:
         """Return a publisher to the app's topics for use outside of handlers; as `oncemq.open_publisher`."""
-        return AppPublisher(lambda: _for_publishing(self.load(consumers=False)))
+        return AppPublisher(lambda: for_publishing(self.load(consumers=False)))
 
     def async_publisher(self) -> AsyncAppPublisher:
         """Return the same for coroutines; as `oncemq.open_async_publisher`."""
-        return AsyncAppPublisher(lambda: _for_publishing(self.load(consumers=False)))
+        return AsyncAppPublisher(lambda: for_publishing(self.load(consumers=False)))
 
     def load(self, *, consumers: bool = True) -> LoadedApp:
         """Return the app checked and built, as the program `oncemq` uses it: `oncemq -f module:app run`.
@@ -403,40 +434,8 @@ def load_for_test(app: App, substitutes: Substitutes) -> LoadedApp:
     return app._load(substitutes)
 
 
-def open_publisher(*files: str | Path) -> AppPublisher:
-    """Return a publisher to the topics of an app in YAML, for a web request, a script or a scheduled job.
-
-    No handler is imported. One per process is enough, for all threads; open it by `with`, or call `close()`.
-
-    Args:
-        files: the app, and overlay files; `app.yaml` by default.
-
-    Raises:
-        ConfigError: by `with` or the first message, if the app cannot work; carries every problem.
-    """
-    return AppPublisher(partial(_load_files, files))
-
-
-def open_async_publisher(*files: str | Path) -> AsyncAppPublisher:
-    """Return the same for coroutines; open it by `async with`, or as the lifespan of a FastAPI application.
-
-    Args:
-        files: the app, and overlay files; `app.yaml` by default.
-    """
-    return AsyncAppPublisher(partial(_load_files, files))
-
-
-def publisher_of(*files: str | Path) -> AppPublisher:
-    """Return `open_publisher(*files)`; deprecated, removed in the next release."""
-    warnings.warn("oncemq.publisher_of is now oncemq.open_publisher", DeprecationWarning, stacklevel=2)
-    return open_publisher(*files)
-
-
-def _load_files(files: Sequence[str | Path]) -> tuple[AppPlan, Callable[[str], str]]:
-    return _for_publishing(load([Path(file) for file in files or ("app.yaml",)], consumers=False))
-
-
-def _for_publishing(loaded: LoadedApp) -> tuple[AppPlan, Callable[[str], str]]:
+def for_publishing(loaded: LoadedApp) -> tuple[AppPlan, Callable[[str], str]]:
+    """Return what a publisher needs: the plan, and what hides secrets in texts."""
     return loaded.plan, Redactor(loaded.secrets)
 
 

@@ -95,6 +95,12 @@ class InvalidPayload(MessageRefused):
     reason = "invalid"
 
 
+class UnknownRoute(MessageRefused):
+    """The consumer has no route for this message."""
+
+    reason = "no-route"
+
+
 class MissingKey(MessageRefused):
     """The key expression found nothing in the message; a key is never invented."""
 

@@ -112,6 +112,17 @@ def insert_many(orders: Batch[OrderPaid], session: Session) -> None:
     raise BadItems({0: Reject("no"), 1: ValueError("bad")})
 
 
+events = app.routes(
+    topic="rides", name="events", by="headers.type", otherwise="ignore", strategies=["unique_key"], keep="7d"
+)
+
+
+@events.route("ride.paid")
+def ride_paid(ride: OrderPaid, session: Session) -> None:
+    """Handle one kind of message."""
+    session.info["user"] = ride.user
+
+
 async def was_sent(envelope: Envelope) -> Done | NotDone | Unknown:
     """Answer what became of an effect."""
     return Done() if envelope.key else Unknown("no key")
@@ -167,6 +178,7 @@ app.topic("wrong", queues="many")  # type: ignore[arg-type]
 app.topic("wrong", unroutable="perhaps")  # type: ignore[arg-type]
 app.topic("wrong", roting_key="order.paid")  # type: ignore[call-arg]
 app.consumer(topic="wrong", worker=4)  # type: ignore[call-arg]
+app.routes(topic="wrong", name="x", by="body.type", worker=4)  # type: ignore[call-arg]
 app.consumer(topic="wrong", effects="outside")  # type: ignore[arg-type]
 app.consumer(topic="wrong", retry={"attempt": 5})  # type: ignore[typeddict-unknown-key]
 app.run(until_idle=5)  # type: ignore[arg-type]

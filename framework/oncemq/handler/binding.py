@@ -37,7 +37,8 @@ class BoundHandler:
         publishes: it requests a Publisher.
         call_batch: runs it once for several items, in order. Raises Culprits, before the handler runs, with a
             Reject for each item whose body does not match the annotation.
-        payload: the annotation of the payload; None if any body is valid.
+        payload: the annotation of the payload, with routes one of several; None if any body is valid.
+        routes: the handlers that it chooses from by a value in the message; empty if it is a single one.
     """
 
     name: str
@@ -48,6 +49,13 @@ class BoundHandler:
     publishes: bool = False
     call_batch: Callable[[Run, list[Item]], Any] | None = None
     payload: Any = None
+    routes: "tuple[BoundHandler, ...]" = ()
+
+    @property
+    def payloads(self) -> "tuple[Any, ...]":
+        """Return the annotation of its payload, or those of its routes; without those for which any body is valid."""
+        found = [route.payload for route in self.routes] if self.routes else [self.payload]
+        return tuple(payload for payload in found if payload is not None)
 
 
 def bind(

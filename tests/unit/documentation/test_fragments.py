@@ -416,6 +416,34 @@ def test_a_handler_reads_where_its_message_was(part: Part, capsys: pytest.Captur
     assert "the queue_id the queue_offset" in capsys.readouterr().out
 
 
+@shows("docs/routes.md", "def cancelled")
+def test_the_routes_have_handlers_of_their_own(part: Part) -> None:
+    """The first gives points, the second takes them back."""
+    found, cancelled = part.run(OrderCancelled=Event), {"order_id": "A-1", "type": "cancelled"}
+    app = App("shop", brokers={"main": "embedded://"}, database="sqlite:///unused.db")
+    app.topic("orders", key="body.order_id", identity="message_id", strategies=["unique_key"])
+    routes = app.routes(topic="orders", name="events", by="body.type")
+    routes.route("paid")(found.paid)
+    routes.route("cancelled")(found.cancelled)
+    with TestApp(app, tables=Base.metadata) as test:
+        test.publish("orders", {"order_id": "A-1", "type": "paid"})
+        assert total(test, Points.points) == 30
+        assert test.publish("orders", cancelled).applied
+        assert total(test, Points.points) in (None, 0)
+
+
+@shows("docs/routes.md", "orders = app.routes")
+def test_routes_are_declared_in_python(part: Part) -> None:
+    """The page's decorated function is the handler of its value."""
+    app = App("shop", brokers={"main": "embedded://"}, database="sqlite:///unused.db")
+    app.topic("orders", key="body.order_id", identity="message_id", strategies=["unique_key"])
+    part.run(app=app)
+    with TestApp(app, tables=Base.metadata) as test:
+        test.publish("orders", {"order_id": "A-1"}, headers={"event_type": "order.paid"})
+        assert test.publish("orders", {"order_id": "A-1"}, headers={"event_type": "order.sent"}).applied
+        assert total(test, Points.points) == 30
+
+
 @shows("docs/testing.md", "Tests of the points, without a server")
 def test_the_test_of_an_example_is_that_of_its_folder(part: Part) -> None:
     """There it is run with the handlers that it tests."""

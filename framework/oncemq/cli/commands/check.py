@@ -79,9 +79,8 @@ def _print(loaded: LoadedApp, proof: Proof, *, connect: bool) -> None:
 
 
 def _line(settled: ConsumerSettings) -> str:
-    handler = settled.handler if isinstance(settled.handler, str) else settled.handler.__name__
     return (
-        f"{settled.name}: {settled.broker}/{settled.topic} as {settled.group} → {handler} "
+        f"{settled.name}: {settled.broker}/{settled.topic} as {settled.group} → {settled.handler_text} "
         f"({settled.effects.value}, {' + '.join(choice.name for choice in settled.strategies)}, "
         f"{settled.retry.attempts} attempts within {format_duration(settled.retry.horizon())})"
     )

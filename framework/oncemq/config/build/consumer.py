@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Engine, MetaData
 
@@ -29,6 +29,7 @@ from oncemq.config.build.retry_rules import with_rules
 from oncemq.config.build.shared_parts import Reporter, written
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue, reference
+from oncemq.config.model.routes_section import IGNORE, OTHERWISE, REJECT
 from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.publisher import Publisher, Publishers, unknown_topic
@@ -38,6 +39,7 @@ from oncemq.engine.plan import ConsumerPlan, Part
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.middlewares import AfterCommit, Middleware, with_middlewares
+from oncemq.handler.routes import with_routes
 from oncemq.handler.signature import Getter
 from oncemq.ledger.database.async_engine import async_driver
 from oncemq.message.expressions import compile_expression
@@ -47,6 +49,10 @@ from oncemq.redis.client import RedisClient
 
 if TYPE_CHECKING:
     from oncemq.observe.tracing import Tracing
+
+
+_OTHERS: Final = ""
+"""Stands for the handler of `otherwise` among the values of routes, none of which is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ def build_consumer(
     """
     before = len(around.report.problems.errors)
     settled = replace(settled, retry=with_rules(settled, around.folder, around.report))
-    function = _function(settled.handler, "handler", settled, around)
+    functions = _functions(settled, around)
     middlewares = build_middlewares(
         settled.middlewares, settled.path("middlewares"), around.folder, around.report, around.middlewares
     )
@@ -113,20 +119,20 @@ def build_consumer(
     chain = _strategies(settled, around, publishers)
     reader = build_reader(settled, around.folder, around.report)
     handler = None
-    if function is not None and chain is not None:
-        handler = _bind(function, chain, settled, around, publishers)
+    if functions is not None and chain is not None:
+        handler = _bind(functions, chain, settled, around, publishers)
     _check(settled, around, chain, handler)
     on_dead = bind_on_dead(
         settled,
         chain or (),
-        lambda name: _function(name, "on_dead", settled, around),
+        lambda name: _function(name, settled.path("on_dead"), around),
         publishers,
         around.report,
     )
     last = (*_expiry(settled, around), *guard_of(settled), *_after_commit(settled, around))
     if handler is None or chain is None or reader is None or len(around.report.problems.errors) > before:
         return None
-    parts = _more_parts(function, settled, around, publishers)
+    parts = _more_parts(functions or {}, settled, around, publishers)
     if parts is None:
         return None
     limits = [strategy.traits.max_batch for strategy in chain if strategy.traits.max_batch is not None]
@@ -160,14 +166,14 @@ def build_consumer(
 
 
 def _more_parts(
-    function: Any, settled: ConsumerSettings, around: BuildContext, publishers: Publishers
+    functions: Mapping[str, Any], settled: ConsumerSettings, around: BuildContext, publishers: Publishers
 ) -> tuple[Part, ...] | None:
     """Build strategies and handler again for every shard but the first; each uses its own tables."""
     parts = []
     for engine, metadata in around.more_shards:
         there = replace(around, engine=engine, metadata=metadata)
         chain = _strategies(settled, there, publishers)
-        handler = _bind(function, chain, settled, there, publishers) if chain is not None else None
+        handler = _bind(functions, chain, settled, there, publishers) if chain is not None else None
         if chain is None or handler is None:
             return None
         parts.append(Part(tuple(chain), handler))
@@ -194,8 +200,29 @@ def _after_commit(settled: ConsumerSettings, around: BuildContext) -> tuple[Stra
     return (AfterCommit(settled.name, around.middlewares),)
 
 
-def _function(named: Any, option: str, settled: ConsumerSettings, around: BuildContext) -> Any:
-    path = settled.path(option)
+def _functions(settled: ConsumerSettings, around: BuildContext) -> Mapping[str, Any] | None:
+    """Return the functions of the handlers, by the option, or the value in the message, that names each.
+
+    None if one is not usable; all are tried, so that all problems are reported at once.
+    """
+    if settled.routes is None:
+        named = {"handler": settled.handler}
+    else:
+        named = dict(settled.routes.handlers)
+        if settled.routes.otherwise not in (REJECT, IGNORE):
+            named[_OTHERS] = settled.routes.otherwise
+    found = {name: _function(handler, _path_of(name, settled), around) for name, handler in named.items()}
+    return None if None in found.values() else found
+
+
+def _path_of(name: str, settled: ConsumerSettings) -> tuple[str | int, ...]:
+    """Return the path in the file of a handler, by the option or the value that names it."""
+    if settled.routes is None:
+        return settled.path(name)
+    return (*settled.path("routes"), name or OTHERWISE)
+
+
+def _function(named: Any, path: tuple[str | int, ...], around: BuildContext) -> Any:
     try:
         found = named
         if not callable(found):
@@ -267,7 +294,7 @@ def _scope(settled: ConsumerSettings, around: BuildContext, publishers: Publishe
 
 
 def _bind(
-    function: Any,
+    functions: Mapping[str, Any],
     chain: Sequence[Strategy],
     settled: ConsumerSettings,
     around: BuildContext,
@@ -277,20 +304,35 @@ def _bind(
         wanted: give for strategy in chain for wanted, give in strategy.provides().items()
     }
     provided[Publisher] = publishers.of_item
+    bound_by: dict[str, BoundHandler] = {}
+    for value, function in functions.items():
+        try:
+            bound_by[value] = bind(
+                function,
+                name=_name_of(function, _named(value, settled)),
+                provided=provided,
+                shared={Publisher: publishers.of_run},
+                effects=settled.effects,
+                body_format=settled.format,
+            )
+        except OnceMQError as error:
+            around.report.error(_path_of(value, settled), error)
+    if len(bound_by) < len(functions):
+        return None
+    routes = settled.routes
     try:
-        bound = bind(
-            function,
-            name=_name_of(function, settled),
-            provided=provided,
-            shared={Publisher: publishers.of_run},
-            effects=settled.effects,
-            body_format=settled.format,
-        )
+        if routes is None:
+            (bound,) = bound_by.values()
+        else:
+            otherwise = bound_by.pop(_OTHERS, None)
+            bound = with_routes(
+                bound_by, routes.by, otherwise, settled.topic, ignore=routes.otherwise == IGNORE
+            )
         if bound.is_async and settled.transactional and around.engine is not None:
             async_driver(around.engine)
         bound = with_middlewares(bound, around.middlewares, settled.name)
     except OnceMQError as error:
-        around.report.error(settled.path("handler"), error)
+        around.report.error(settled.path("handler" if routes is None else "routes"), error)
         return None
     redact = Redactor(around.report.problems.secrets, row_values=around.row_values)
     return with_spans(bound, settled, around.tracing, around.schemes.get(settled.broker, ""), redact)
@@ -310,9 +352,16 @@ def _publishable(
     return {name: topics[name] for name in settled.publishes if name in topics}
 
 
-def _name_of(function: Any, settled: ConsumerSettings) -> str:
-    if isinstance(settled.handler, str):
+def _named(value: str, settled: ConsumerSettings) -> Any:
+    """Return what the file says for a handler: `module:name`, or the function."""
+    if settled.routes is None:
         return settled.handler
+    return settled.routes.handlers[value] if value else settled.routes.otherwise
+
+
+def _name_of(function: Any, named: Any) -> str:
+    if isinstance(named, str):
+        return named
     return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', repr(function))}"
 
 
@@ -331,8 +380,8 @@ def _check(
         *check_identity(facts),
         *check_breakers(facts, settled.breakers),
     ]
-    if handler is not None:
-        found += check_fields(settled, handler.payload)
+    for payload in handler.payloads if handler is not None else ():
+        found += check_fields(settled, payload)
     adapter = around.adapters.get(settled.broker)
     if adapter is not None:
         found += adapter.check(facts)

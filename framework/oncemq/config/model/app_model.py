@@ -28,6 +28,7 @@ from oncemq.config.model.fields import (
     one_of,
 )
 from oncemq.config.model.redis_section import Redis
+from oncemq.config.model.routes_section import RoutesField
 from oncemq.config.model.schemas_section import CompatibilityLevel, SchemasField
 from oncemq.config.model.section import OpenSection, Section
 from oncemq.config.model.strategy_list import StrategyList
@@ -232,9 +233,20 @@ class Defaults(ConsumerOptions):
 class Consumer(ConsumerOptions, Meaning):
     """A handler and the topic whose messages it receives."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["handler"]}, {"required": ["routes"]}]}
+    )
+
     topic: Text = Field(description="The name of a topic below `topics`.", examples=["order.paid"])
-    handler: Reference = Field(
-        description="Your function, as `module:name`.", examples=["handlers:award_points"]
+    handler: Reference | None = Field(
+        None,
+        description="Your function, as `module:name`. Instead of it: `routes`.",
+        examples=["handlers:award_points"],
+    )
+    routes: RoutesField | None = Field(
+        None,
+        description="Handlers by a value in the message, such as its event type, instead of `handler`.",
+        examples=[{"by": "headers.event_type", "order.paid": "handlers:paid"}],
     )
     group: Text | None = Field(
         None,

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from oncemq.config.model.app_model import AppModel, Consumer, Retry, Topic
 from oncemq.config.model.app_model import RetryRule as DeclaredRule
+from oncemq.config.model.routes_section import RoutesOption
 from oncemq.config.model.section import Section
 from oncemq.config.model.strategy_list import StrategyChoice
 from oncemq.config.source.tree import Path
@@ -48,7 +49,8 @@ class ConsumerSettings:
         topic: the topic's name.
         broker: the broker's name.
         group: the consumer group.
-        handler: `module:name`, or the function itself.
+        handler: `module:name`, or the function itself; None with `routes`.
+        routes: handlers by a value in the message; None with `handler`.
         effects: where the handler's effects live.
         transactional: a unit is one transaction.
         key: the key's expression; empty if none was declared.
@@ -86,6 +88,7 @@ class ConsumerSettings:
     broker: str
     group: str
     handler: Any
+    routes: RoutesOption | None
     effects: Effects
     transactional: bool
     key: str
@@ -117,6 +120,14 @@ class ConsumerSettings:
     origins: dict[str, Path] = field(repr=False)
 
     @property
+    def handler_text(self) -> str:
+        """Return what people read of its handler, or handlers: `handlers:paid`."""
+        if self.routes is None:
+            return _function_text(self.handler)
+        handlers = [f"{value}: {_function_text(found)}" for value, found in self.routes.handlers.items()]
+        return f"by {self.routes.by}: {{{', '.join(handlers)}}}"
+
+    @property
     def ledger_name(self) -> str:
         """Return its name in the ledger, in Redis and in the default group: the first name it ever had."""
         return self.formerly[0] if self.formerly else self.name
@@ -144,6 +155,10 @@ class ConsumerSettings:
         if len(steps) > 1 and steps[0] in roots:
             return (*roots[steps[0]], *steps[1:])
         return (*self.origins.get(str(steps[0]), ("consumers", self.name)), *steps)
+
+
+def _function_text(handler: Any) -> str:
+    return handler if isinstance(handler, str) else str(getattr(handler, "__name__", repr(handler)))
 
 
 def parse_where(where: str) -> Path:
@@ -244,6 +259,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         broker=broker,
         group=consumer.group or f"{model.app}-{formerly[0] if formerly else name}",
         handler=consumer.handler,
+        routes=consumer.routes,
         effects=effects,
         transactional=transactional,
         key=key[0] if len(key) == 1 else f"[{', '.join(key)}]" if key else "",

@@ -26,7 +26,29 @@ def validate(tree: Fields, problems: Problems) -> AppModel | None:
         details = error.errors(include_url=False, include_input=False)
     for detail in details:
         _explain(detail, tree, problems)
+    _check_handlers(tree, problems)
     return model
+
+
+def _check_handlers(tree: Fields, problems: Problems) -> None:
+    """Report consumers that have no handler, or two ways to find one."""
+    consumers = tree.fields.get("consumers")
+    for key, consumer in consumers.fields.items() if isinstance(consumers, Fields) else ():
+        if not isinstance(consumer, Fields):
+            continue
+        handler, routes = "handler" in consumer.fields, "routes" in consumer.fields
+        if not handler and not routes:
+            problems.add(
+                key_position(tree, ("consumers", key)),
+                "`handler` is missing",
+                "write handler: handlers:award_points",
+            )
+        if handler and routes:
+            problems.add(
+                consumer.key_position("routes"),
+                "`routes` and `handler` exclude each other",
+                "write the handler of all other messages as otherwise: below routes",
+            )
 
 
 def _check_names(tree: Fields, problems: Problems) -> None:

@@ -31,13 +31,12 @@ def show(request: Request) -> Response:
 
 
 def _consumer(settled: ConsumerSettings) -> dict[str, Any]:
-    handler = settled.handler
     return {
         "name": settled.name,
         "topic": settled.topic,
         "broker": settled.broker,
         "group": settled.group,
-        "handler": handler if isinstance(handler, str) else getattr(handler, "__qualname__", repr(handler)),
+        "handler": settled.handler_text,
         "effects": settled.effects.value,
         "key": settled.key,
         "identity": ", ".join(settled.identity),
