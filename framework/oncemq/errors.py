@@ -7,6 +7,7 @@ OnceMQError
 ├── MessageRefused           this message can never be applied; ends as a dead letter
 │   ├── Undecodable          its bytes do not match the topic's format
 │   ├── InvalidPayload       it decodes, but does not match the handler's type
+│   ├── UnknownRoute         the consumer has no route for it
 │   ├── MissingKey           the key expression found nothing
 │   └── InvalidKey           key, version or identity is not usable (empty, NUL, too long …)
 ├── Signal                   raised by handlers to decide about this message

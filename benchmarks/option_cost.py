@@ -1,12 +1,18 @@
-"""What breakers cost a message: `python -m benchmarks.breaker_cost` prints processor µs per message by the size of units."""
+"""What options of a consumer cost a message: `python -m benchmarks.option_cost breakers` or `routes` prints processor µs per message."""
 
+import sys
 from collections.abc import Mapping
 from time import thread_time
+from types import SimpleNamespace
+from typing import Any
 
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.checks import Effects
 from oncemq.contracts.verdict import DUPLICATE, PROCEED, Outcome
 from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.breakers.rule import BreakerKind, BreakerRule
+from oncemq.handler.binding import BoundHandler, bind
+from oncemq.handler.routes import with_routes
 from oncemq.message.envelope import Delivery, Message
 from oncemq.observe.observers import Observers
 
@@ -15,7 +21,7 @@ _LOOK_AFTER = 10_000
 """Messages between two looks, as at 10,000 messages a second."""
 
 
-def cost(kinds: tuple[BreakerKind, ...], size: int) -> float:
+def breakers_cost(kinds: tuple[BreakerKind, ...], size: int) -> float:
     """Return µs per message in units of `size`, beyond those of an observer without breakers."""
     rules = {"points": [BreakerRule(kind, 1.0) for kind in kinds]}
     recorder = BreakerRecorder(rules, SystemClock())
@@ -44,13 +50,49 @@ def _seconds(recorder: BreakerRecorder | None, observers: Observers, size: int) 
     return (thread_time() - started) / _MESSAGES
 
 
-def main() -> None:
-    """Print the table."""
+def handle(order: dict[str, Any]) -> None:
+    """Do nothing."""
+
+
+def call_cost(handler: BoundHandler) -> float:
+    """Return µs per call."""
+    body = {"id": "1", "type": "paid"}
+    message = Message("orders", b"", headers={"event_type": "paid"})
+    item: Any = SimpleNamespace(payload=body, delivery=SimpleNamespace(message=message), key="1")
+    run: Any = None
+    call, started = handler.call, thread_time()
+    for _ in range(_MESSAGES):
+        call(run, item)
+    return (thread_time() - started) / _MESSAGES * 1e6
+
+
+def print_breakers() -> None:
+    """Print µs beyond those of an observer without breakers, by the size of units."""
     print("processor µs per message; units of      500    100     10")
     shares = (BreakerKind.DUPLICATES, BreakerKind.FAILURES)
     for name, kinds in (("duplicates, failures", shares), ("all three", (*shares, BreakerKind.HOT_KEY))):
-        row = [min(cost(kinds, size) for _ in range(3)) for size in (500, 100, 10)]
+        row = [min(breakers_cost(kinds, size) for _ in range(3)) for size in (500, 100, 10)]
         print(f"{name:33}" + "".join(f"{value:7.2f}" for value in row))
+
+
+def print_routes() -> None:
+    """Print µs of a handler's call, with and without routes."""
+    plain = bind(handle, name="benchmark:handle", provided={}, effects=Effects.DATABASE)
+    routes = {f"kind-{number}": plain for number in range(20)} | {"paid": plain}
+    handlers = {"one handler": plain}
+    handlers |= {
+        f"21 routes by {by}": with_routes(routes, by, None, "orders")
+        for by in ("headers.event_type", "body.type")
+    }
+    for name, handler in handlers.items():
+        print(f"{name:32}{min(call_cost(handler) for _ in range(5)):7.2f} µs")
+
+
+def main() -> None:
+    """Print the tables that were asked for; without arguments all."""
+    tables = {"breakers": print_breakers, "routes": print_routes}
+    for name in sys.argv[1:] or tables:
+        tables[name]()
 
 
 if __name__ == "__main__":
