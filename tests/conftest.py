@@ -1,7 +1,8 @@
 """Loads the fixtures that all tests share, and keeps one test's app out of the next one's way."""
 
+import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 
 import pytest
@@ -27,3 +28,15 @@ def _apps_of_their_own() -> Iterator[None]:
     sys.path[:] = path
     for name in APPS_MODULES:
         sys.modules.pop(name, None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what is collected out of garbage collections: a worker holds thousands of tests, which each one would look through."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
