@@ -10,7 +10,7 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.engine.base.items import failed_row
 from oncemq.engine.base.strategy_chain import Chain
-from oncemq.engine.breakers.rate_limit import RateLimit
+from oncemq.engine.rates.rate_limit import RateLimit
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.scheduler import Scheduler

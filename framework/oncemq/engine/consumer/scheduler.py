@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from oncemq.common.clock import Clock
-from oncemq.engine.breakers.rate_limit import RateLimit
+from oncemq.engine.rates.rate_limit import RateLimit
 from oncemq.message.envelope import Delivery
 
 _NEVER = -1

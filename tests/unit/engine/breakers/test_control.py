@@ -16,7 +16,7 @@ from oncemq.contracts.verdict import Outcome
 from oncemq.engine import ordered_pauses
 from oncemq.engine.application import Application
 from oncemq.engine.breakers.control import BreakerControl
-from oncemq.engine.breakers.rate_limit import RateLimit
+from oncemq.engine.rates.rate_limit import RateLimit
 from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
 from oncemq.ledger import schema

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from oncemq.common.clock import SystemClock
-from oncemq.engine.breakers.rate_limit import RateLimit
+from oncemq.engine.rates.rate_limit import RateLimit
 from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.message.envelope import Delivery, Message
 from oncemq.testing.fake_clock import FakeClock

@@ -1,0 +1,1 @@
+"""How many messages a second a consumer takes."""
