@@ -65,6 +65,7 @@ class Room:
         shop = ProcessContext(
             self.plan.engines,
             self.plan.layout,
+            self.plan.redis,
             self.plan.clock,
             monitor.observer,
             Watchdog(self.plan.clock.monotonic, limits, limits),

@@ -100,6 +100,14 @@ class BreakersOptions(TypedDict, total=False):
     hot_key: float | BreakerOptions
 
 
+class RateOptions(TypedDict, total=False):
+    """How many messages a consumer takes: `200/s`, `30/m`, `1000/h`."""
+
+    limit: Required[str]
+    burst: int
+    shared: bool
+
+
 class BatchOptions(TypedDict, total=False):
     """How many messages may share one transaction."""
 
@@ -121,6 +129,7 @@ class ConsumerOptions(TypedDict, total=False):
     keep: Span
     limits: LimitOptions
     breakers: BreakersOptions
+    rate: str | RateOptions
     in_flight: int
     publishes: Sequence[str]
     formerly: str | Sequence[str]

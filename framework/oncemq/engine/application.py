@@ -217,6 +217,7 @@ class Application:
         shop = ProcessContext(
             plan.engines,
             plan.layout,
+            plan.redis,
             plan.clock,
             self._observer,
             watchdog,

@@ -10,7 +10,6 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.engine.base.items import failed_row
 from oncemq.engine.base.strategy_chain import Chain
-from oncemq.engine.rates.rate_limit import RateLimit
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.scheduler import Scheduler
@@ -22,6 +21,8 @@ from oncemq.engine.parking.settlement_router import dropping, settling
 from oncemq.engine.parking.sharded import whole
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.engine.process_context import ProcessContext
+from oncemq.engine.rates.rate_limit import Limit, RateLimit, lowest
+from oncemq.engine.rates.shared_rate import SharedRate
 from oncemq.engine.settlement.background_settler import BackgroundSettler
 from oncemq.engine.settlement.ledger_dead_letters import KeptLetters
 from oncemq.engine.settlement.on_dead import OnDead
@@ -90,6 +91,8 @@ class ConsumerRuntime:
             self._forget,
             shop.layout,
         )
+        self._rate = self._declared_rate()
+        self.limit_rate(None)
         self._twins = async_twins(plan, shop.engines)
         self._on_dead = self._for_the_dead() if plan.on_dead is not None else None
         self.consumer.learn_of_deaths = self.learn_of_deaths
@@ -144,8 +147,16 @@ class ConsumerRuntime:
         self.consumer.gate.stop()
 
     def limit_rate(self, limit: RateLimit | None) -> None:
-        """Take no more than this from now on; None = as much as there is."""
-        self.consumer.scheduler.rate_limit = limit
+        """Take no more than this from now on, and than what is declared; None = only the latter."""
+        self.consumer.scheduler.rate_limit = lowest(self._rate, limit)
+
+    def _declared_rate(self) -> Limit | None:
+        plan, shop = self.consumer.plan, self._shop
+        if plan.rate is None:
+            return None
+        if not plan.rate.shared or shop.redis is None:
+            return RateLimit(plan.rate.limit, shop.clock, plan.rate.burst)
+        return SharedRate(plan.rate, shop.redis, plan.scope, shop.clock, shop.observers.warned)
 
     def join(self, seconds: float) -> bool:
         """Wait for the workers; returns whether all have ended."""

@@ -16,6 +16,7 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import Strategy
 from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.breakers.rule import BreakerRule
+from oncemq.engine.rates.rule import RateRule
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
@@ -69,6 +70,7 @@ class ConsumerPlan:
         other_scopes: scopes of its former names, whose rows are transferred to it.
         on_dead: the user's function for messages that failed for good; None without one.
         breakers: when it warns, slows down or pauses by itself.
+        rate: how many messages a second it takes; None = as many as there are.
         more_parts: strategies and handler on every shard but the first, if there are several.
     """
 
@@ -95,6 +97,7 @@ class ConsumerPlan:
     more_parts: tuple[Part, ...] = ()
     on_dead: BoundHandler | None = None
     breakers: tuple[BreakerRule, ...] = ()
+    rate: RateRule | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -14,6 +14,7 @@ from oncemq.engine.crash.time_limits import Watchdog
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
 from oncemq.observe.observers import Observers
+from oncemq.redis.client import RedisClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class ProcessContext:
     Args:
         engines: the app's databases: none, one, or every shard in order.
         layout: which shard a key belongs to; None without shards.
+        redis: the app's Redis; None without one.
         clock: the source of time.
         observers: receive all events.
         watchdog: enforces time limits.
@@ -38,6 +40,7 @@ class ProcessContext:
 
     engines: tuple[Engine, ...]
     layout: Layout | None
+    redis: RedisClient | None
     clock: Clock
     observers: Observers
     watchdog: Watchdog

@@ -239,6 +239,7 @@ class Process:
         shop = ProcessContext(
             (engine,),
             None,
+            None,
             clock,
             Observers([told]),
             Watchdog(clock.monotonic, _ignore, _ignore),

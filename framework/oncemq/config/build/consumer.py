@@ -20,6 +20,7 @@ from oncemq.config.build.consumer_rules import (
     check_hold,
     check_identity,
     check_isolation,
+    check_rate,
     check_times,
 )
 from oncemq.config.build.importing import import_object
@@ -162,6 +163,7 @@ def build_consumer(
         other_scopes=tuple(f"{around.app}.{other}" for other in settled.other_names),
         on_dead=on_dead,
         breakers=settled.breakers,
+        rate=settled.rate,
     )
 
 
@@ -379,6 +381,7 @@ def _check(
         *check_times(facts),
         *check_identity(facts),
         *check_breakers(facts, settled.breakers),
+        *check_rate(facts, settled.rate, has_redis=around.redis is not None),
     ]
     for payload in handler.payloads if handler is not None else ():
         found += check_fields(settled, payload)

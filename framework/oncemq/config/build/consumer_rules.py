@@ -1,6 +1,7 @@
 """Rules that the framework checks for a consumer, with every broker and strategy."""
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from sqlalchemy import MetaData
 
@@ -9,9 +10,12 @@ from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
 from oncemq.contracts.strategy import Strategy
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
+from oncemq.engine.rates.rule import RateRule
 from oncemq.ledger.records import key_fingerprints
 from oncemq.message.expressions import is_constant
 
+_HELD_TOO_LONG = 600.0
+"""Seconds; RabbitMQ takes messages back after 30 minutes, and others behind one message wait for it."""
 SAID_ALOUD = "none"
 """The only strategy name that the framework knows: it declares that no protection is wanted."""
 
@@ -74,6 +78,27 @@ def check_breakers(facts: ConsumerFacts, rules: Iterable[BreakerRule]) -> Iterab
                 where,
                 Severity.WARNING,
             )
+
+
+def check_rate(facts: ConsumerFacts, rate: RateRule | None, *, has_redis: bool) -> Iterable[Problem]:
+    """Yield why a rate cannot be kept, or what waits too long for it."""
+    if rate is None:
+        return
+    if rate.shared and not has_redis:
+        yield Problem(
+            "a shared rate is counted in the app's Redis, and there is none",
+            'add redis: {url: "redis://…"}, or leave shared out',
+            "rate",
+        )
+    held = facts.in_flight / rate.limit
+    if held > _HELD_TOO_LONG:
+        yield Problem(
+            f"in_flight: {facts.in_flight} at {rate.text} are messages for {format_duration(timedelta(seconds=round(held)))}, longer "
+            "than brokers leave a message with a consumer",
+            f"leave in_flight out, or write at most {max(1, int(_HELD_TOO_LONG * rate.limit))}",
+            "in_flight",
+            Severity.WARNING,
+        )
 
 
 def identity_is_key(facts: ConsumerFacts) -> bool:

@@ -27,6 +27,7 @@ from oncemq.config.model.fields import (
     Workers,
     one_of,
 )
+from oncemq.config.model.rate_field import RateField
 from oncemq.config.model.redis_section import Redis
 from oncemq.config.model.routes_section import RoutesField
 from oncemq.config.model.schemas_section import CompatibilityLevel, SchemasField
@@ -191,6 +192,11 @@ class ConsumerOptions(Section):
     breakers: Breakers | None = Field(
         None,
         description="Shares of duplicates, of failures or of one key above which it warns, slows down or pauses. Default: none.",
+    )
+    rate: RateField | None = Field(
+        None,
+        description="The most messages that it takes in a second, minute or hour. Default: as many as there are.",
+        examples=["200/s", {"limit": "30/m", "shared": True}],
     )
     in_flight: Count | None = Field(
         None, description="How many messages may be received and unsettled at once. Default 1000."

@@ -15,10 +15,13 @@ from oncemq.config.model.strategy_list import StrategyChoice
 from oncemq.config.source.tree import Path
 from oncemq.contracts.checks import Effects, UnitKind
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
+from oncemq.engine.rates.rule import RateRule
 from oncemq.retry.backoff import RetryPolicy
 
 DEFAULT_KEEP = timedelta(days=7)
 DEFAULT_IN_FLIGHT = 1000
+_HELD_FOR = 10.0
+"""Seconds for which a consumer with a rate holds messages."""
 DEFAULT_UNIT_TIME = timedelta(milliseconds=50)
 DEFAULT_BATCH_LIMIT = 500
 EXTERNAL_WORKERS = 32
@@ -79,6 +82,7 @@ class ConsumerSettings:
         formerly: its former names, the first one first.
         middlewares: as declared for this consumer, without those of the app.
         breakers: when it warns, slows down or pauses by itself.
+        rate: how many messages a second it takes; None = as many as there are.
         options: the topic's broker options.
         origins: the path in the file below which each field was found, by field name.
     """
@@ -116,6 +120,7 @@ class ConsumerSettings:
     formerly: tuple[str, ...]
     middlewares: tuple[Any, ...]
     breakers: tuple[BreakerRule, ...]
+    rate: RateRule | None
     options: dict[str, Any] = field(repr=False)
     origins: dict[str, Path] = field(repr=False)
 
@@ -252,6 +257,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
     key = sources.first("key", default=())
     formerly = consumer.formerly or ()
     usual = sources.retry()
+    rate: RateRule | None = sources.first("rate")
     sources.origins["options"] = ("topics", consumer.topic)
     return ConsumerSettings(
         name=name,
@@ -277,7 +283,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         on_dead=sources.first("on_dead"),
         keep=sources.first("keep", default=DEFAULT_KEEP),
         workers=sources.first("workers", default=1 if transactional else EXTERNAL_WORKERS),
-        in_flight=sources.first("in_flight", default=DEFAULT_IN_FLIGHT),
+        in_flight=sources.first("in_flight", default=_in_flight(rate)),
         unit_time=sources.first("unit_time", default=DEFAULT_UNIT_TIME),
         isolate=sources.first("isolate", default=False),
         batch_limit=sources.first("batch", "limit", default=DEFAULT_BATCH_LIMIT),
@@ -287,9 +293,17 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         formerly=formerly,
         middlewares=consumer.middlewares or (),
         breakers=tuple(sources.breakers()),
+        rate=rate,
         options=topic.options,
         origins=sources.origins,
     )
+
+
+def _in_flight(rate: RateRule | None) -> int:
+    """Return how many messages are held by default: no more than pass in ten seconds, or others would wait here for no use."""
+    if rate is None:
+        return DEFAULT_IN_FLIGHT
+    return max(1, min(DEFAULT_IN_FLIGHT, round(max(rate.burst or 1, rate.limit * _HELD_FOR))))
 
 
 def _chosen(on_retry: str | None) -> bool | None:

@@ -8,9 +8,9 @@ from sqlalchemy import Engine
 
 from oncemq.common.clock import Clock
 from oncemq.engine.breakers.breaker import Breaker, Phase
-from oncemq.engine.rates.rate_limit import RateLimit
 from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind
+from oncemq.engine.rates.rate_limit import RateLimit
 from oncemq.ledger.coordination import pauses
 from oncemq.ledger.coordination.pauses import BREAKER, Pause
 from oncemq.observe.observers import Observers

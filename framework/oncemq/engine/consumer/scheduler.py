@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from oncemq.common.clock import Clock
-from oncemq.engine.rates.rate_limit import RateLimit
+from oncemq.engine.rates.rate_limit import Limit
 from oncemq.message.envelope import Delivery
 
 _NEVER = -1
@@ -32,7 +32,7 @@ class Scheduler:
     def __init__(self, clock: Clock, *, one_per_key: bool = False) -> None:
         self._clock = clock
         self._one_per_key = one_per_key
-        self.rate_limit: RateLimit | None = None
+        self.rate_limit: Limit | None = None
         self._ready: deque[Delivery] = deque()
         self._waiting: dict[str, deque[Delivery]] = {}
         self._asleep: list[tuple[float, str]] = []
@@ -68,6 +68,8 @@ class Scheduler:
             timeout: seconds to wait for the first one; it never waits for more.
             share: take at most this part (1/share) of the ready deliveries, so that other workers get some.
         """
+        if self.rate_limit is not None:
+            self.rate_limit.prepare()
         with self._lock:
             self._wake_sleepers()
             if not self._ready and not self._closed:
@@ -81,7 +83,7 @@ class Scheduler:
                 return self._take_ready(limit)
             return self._take_limited(limit, timeout, rate_limit)
 
-    def _take_limited(self, limit: int, timeout: float, rate_limit: RateLimit) -> list[Delivery]:
+    def _take_limited(self, limit: int, timeout: float, rate_limit: Limit) -> list[Delivery]:
         if rate_limit.allowance() < 1:
             self._changed.wait_for(lambda: self._closed, min(timeout, rate_limit.wait()))
         allowed = rate_limit.allowance()

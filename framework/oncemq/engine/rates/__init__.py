@@ -1,1 +1,1 @@
-"""How many messages a second a consumer takes."""
+"""Limits of how many messages a second a consumer takes."""

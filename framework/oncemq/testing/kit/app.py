@@ -153,6 +153,7 @@ class TestApp:
                 replace(part, handler=self._recorder.recording(part.handler)) for part in consumer.more_parts
             ),
             subscription=subscription,
+            rate=None,
         )
 
     def _new_process(self, plan: AppPlan) -> SteppedProcess | ThreadedProcess:

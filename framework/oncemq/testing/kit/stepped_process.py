@@ -77,6 +77,7 @@ class SteppedProcess:
         context = ProcessContext(
             plan.engines,
             plan.layout,
+            plan.redis,
             plan.clock,
             observers,
             _NoWatchdog(plan.clock.monotonic, _ignore, _ignore),

@@ -2,6 +2,7 @@
 
 from defects.defect import Defect, Edit
 
+RATES = "framework/oncemq/engine/rates"
 BREAKERS = "framework/oncemq/engine/breakers"
 BREAKING = "tests/unit/engine/breakers"
 
@@ -53,11 +54,47 @@ DEFECTS = (
         "A limited consumer has no burst after a quiet time.",
         [
             Edit(
-                f"{BREAKERS}/rate_limit.py",
+                f"{RATES}/rate_limit.py",
                 "self._left = min(self._most, self._left",
                 "self._left = max(0.0, self._left",
             )
         ],
-        [f"{BREAKING}/test_rate_limit.py::test_unused_time_is_not_saved_up"],
+        ["tests/unit/engine/rates/test_rate_limit.py::test_unused_time_is_not_saved_up"],
+    ),
+    Defect(
+        "shared-rate-of-its-own",
+        "Processes that share a rate count in one bucket.",
+        [
+            Edit(
+                f"{RATES}/shared_rate.py",
+                'self._key = f"oncemq:rate:{scope}"',
+                'self._key = f"oncemq:rate:{scope}:{id(self)}"',
+            )
+        ],
+        ["tests/unit/redis/test_shared_rate.py::test_processes_share_one_bucket"],
+    ),
+    Defect(
+        "slow-breaker-ends-the-rate",
+        "Of a declared rate and a slowing breaker the lower one holds.",
+        [
+            Edit(
+                f"{RATES}/rate_limit.py",
+                "return min(limit.allowance() for limit in self._limits)",
+                "return max(limit.allowance() for limit in self._limits)",
+            )
+        ],
+        ["tests/unit/engine/rates/test_rate_limit.py::test_of_several_limits_the_lowest_holds"],
+    ),
+    Defect(
+        "unknown-route-ignored",
+        "A message without a route is refused unless the app says otherwise.",
+        [
+            Edit(
+                "framework/oncemq/handler/routes.py",
+                "elif ignore:",
+                "else:",
+            )
+        ],
+        ["tests/unit/handler/test_routes.py::test_a_message_without_a_route_is_a_dead_letter"],
     ),
 )

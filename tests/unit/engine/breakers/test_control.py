@@ -16,9 +16,9 @@ from oncemq.contracts.verdict import Outcome
 from oncemq.engine import ordered_pauses
 from oncemq.engine.application import Application
 from oncemq.engine.breakers.control import BreakerControl
-from oncemq.engine.rates.rate_limit import RateLimit
 from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
+from oncemq.engine.rates.rate_limit import RateLimit
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import pauses
 from oncemq.ledger.coordination.pauses import BREAKER, OPERATOR, Pause

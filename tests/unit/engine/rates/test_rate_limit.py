@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from oncemq.common.clock import SystemClock
-from oncemq.engine.rates.rate_limit import RateLimit
 from oncemq.engine.consumer.scheduler import Scheduler
+from oncemq.engine.rates.rate_limit import LowestOf, RateLimit, lowest
 from oncemq.message.envelope import Delivery, Message
 from oncemq.testing.fake_clock import FakeClock
 
@@ -69,3 +69,26 @@ def test_a_taker_that_waits_for_its_turn_returns_when_it_comes() -> None:
     scheduler.rate_limit = RateLimit(20, SystemClock())
     scheduler.rate_limit.spend(4)
     assert len(scheduler.take(1, 30.0)) == 1
+
+
+def test_a_burst_is_what_is_saved_up() -> None:
+    """However long nothing came."""
+    clock = FakeClock()
+    limit = RateLimit(0.1, clock, 7)
+    clock.advance(timedelta(hours=1))
+    assert limit.allowance() == 7
+
+
+def test_of_several_limits_the_lowest_holds() -> None:
+    """A breaker that slows a consumer down does not end its own limit, and the other way round."""
+    clock = FakeClock()
+    scheduler = waiting(clock, 2_000)
+    scheduler.rate_limit = lowest(RateLimit(50, clock), None, RateLimit(10, clock))
+    assert 100 <= taken(clock, scheduler, 10) <= 105
+    scheduler.rate_limit = LowestOf([RateLimit(20, clock), RateLimit(500, clock)])
+    assert 200 <= taken(clock, scheduler, 10) <= 205
+
+
+def test_without_limits_there_is_none() -> None:
+    """A scheduler then asks nothing."""
+    assert lowest(None, None) is None
