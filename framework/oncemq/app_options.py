@@ -100,6 +100,15 @@ class BreakersOptions(TypedDict, total=False):
     hot_key: float | BreakerOptions
 
 
+class AcceptsOptions(TypedDict, total=False):
+    """The versions of payloads that a handler takes, and functions that bring a body to the next version."""
+
+    version: Required[str]
+    versions: Required[Sequence[int]]
+    without: int
+    upcasters: Mapping[int, Callable[[Any], Any] | str]
+
+
 class RateOptions(TypedDict, total=False):
     """How many messages a consumer takes: `200/s`, `30/m`, `1000/h`."""
 
@@ -130,6 +139,7 @@ class ConsumerOptions(TypedDict, total=False):
     limits: LimitOptions
     breakers: BreakersOptions
     rate: str | RateOptions
+    accepts: AcceptsOptions
     in_flight: int
     publishes: Sequence[str]
     formerly: str | Sequence[str]

@@ -7,6 +7,7 @@ OnceMQError
 ├── MessageRefused           this message can never be applied; ends as a dead letter
 │   ├── Undecodable          its bytes do not match the topic's format
 │   ├── InvalidPayload       it decodes, but does not match the handler's type
+│   ├── UnacceptedSchema     its version is not accepted, or cannot be brought to one that is
 │   ├── UnknownRoute         the consumer has no route for it
 │   ├── MissingKey           the key expression found nothing
 │   └── InvalidKey           key, version or identity is not usable (empty, NUL, too long …)
@@ -94,6 +95,12 @@ class InvalidPayload(MessageRefused):
     """The body decodes, but does not match the handler's type."""
 
     reason = "invalid"
+
+
+class UnacceptedSchema(MessageRefused):
+    """The consumer does not accept the version of this body, or it cannot be brought to the one that the handler takes."""
+
+    reason = "schema"
 
 
 class UnknownRoute(MessageRefused):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Culprits, reject
-from oncemq.errors import HandlerFault, InvalidPayload
+from oncemq.errors import HandlerFault, MessageRefused
 from oncemq.handler.batch import Batch
 from oncemq.handler.payload import Validate
 from oncemq.handler.signature import (
@@ -66,6 +66,7 @@ def bind(
     shared: Mapping[type, Share] = MappingProxyType({}),
     effects: Effects,
     body_format: str | None = None,
+    upcast: Callable[[Item], Any] | None = None,
 ) -> BoundHandler:
     """Resolve a handler's parameters by their annotations.
 
@@ -80,11 +81,14 @@ def bind(
         shared: arguments for a whole run, also for batch handlers; for one message `provided` takes precedence.
         effects: where the handler's effects live.
         body_format: the topic's format, if known; a payload type that it can never produce is then refused.
+        upcast: returns the body that the handler gets; None = as it came.
 
     Raises:
         ConfigError: the parameters cannot be filled; names the parameter and the correction.
     """
     signature = read_signature(function, name, provided, shared, effects, body_format)
+    if upcast is not None:
+        signature = signature.upcasting(upcast)
     wants_session, publishes = signature.asks_for(SESSION), signature.publishes
     if signature.is_batch:
         call_batch = _batch_call(function, signature, name)
@@ -166,10 +170,12 @@ def _settled(result: Any, name: str) -> Any:
 def _batch_call(
     function: Callable[..., Any], signature: Signature, name: str
 ) -> Callable[[Run, list[Item]], Any]:
-    validate, parameters = signature.validate, signature.parameters
+    validate, parameters, read = signature.validate, signature.parameters, signature.read
+    if read is None and validate is not None:
+        read = lambda item: validate(item.payload)  # noqa: E731 - one frame less than a function around it
 
     def call_batch(run: Run, items: list[Item]) -> Any:
-        payloads = [item.payload for item in items] if validate is None else _validated(items, validate)
+        payloads = [item.payload for item in items] if read is None else _validated(items, read)
         batch = Batch(payloads, [item.envelope for item in items])
         values = {filled: _batch_value(filled, run, batch) for filled in parameters}
         positional = [value for filled, value in values.items() if not filled.keyword]
@@ -186,12 +192,12 @@ def _batch_value(filled: Filled, run: Run, batch: Batch[Any]) -> Any:
     return run.session if filled.share is None else filled.share(run)
 
 
-def _validated(items: list[Item], validate: Validate) -> list[Any]:
+def _validated(items: list[Item], read: Callable[[Item], Any]) -> list[Any]:
     payloads, verdicts = [], {}
     for item in items:
         try:
-            payloads.append(validate(item.payload))
-        except InvalidPayload as error:
+            payloads.append(read(item))
+        except MessageRefused as error:
             verdicts[item] = reject(str(error), error=error, code=error.reason)
     if verdicts:
         raise Culprits(verdicts)

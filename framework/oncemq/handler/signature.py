@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Final, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -88,6 +88,7 @@ class Signature:
         is_batch: its payload is a `Batch`; `validate` applies to each of its payloads.
         publishes: it requests a `Publisher`.
         payload: the annotation of the payload, or of one payload of the batch; None if any body is valid.
+        read: returns an item's payload; None where that is `validate` of its body.
     """
 
     parameters: tuple[Filled, ...]
@@ -96,6 +97,21 @@ class Signature:
     is_batch: bool
     publishes: bool
     payload: Any = None
+    read: Callable[[Item], Any] | None = None
+
+    def upcasting(self, upcast: Callable[[Item], Any]) -> "Signature":
+        """Return the same signature with bodies that `upcast` has brought to the handler's version."""
+        validate = self.validate
+
+        def read(item: Item) -> Any:
+            body = upcast(item)
+            return body if validate is None else validate(body)
+
+        parameters = tuple(
+            replace(filled, get=lambda _, item: read(item)) if filled.role == PAYLOAD else filled
+            for filled in self.parameters
+        )
+        return replace(self, parameters=parameters, validate=None, read=read)
 
     def asks_for(self, role: str) -> bool:
         """Return whether any parameter has this role."""

@@ -12,16 +12,16 @@ import httpx
 import pytest
 import sqlalchemy
 from fastapi import Depends, FastAPI
-from pydantic import BaseModel
 from sqlalchemy import create_engine, func, select
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import Session
 
 import oncemq
 from oncemq import App
 from oncemq.testing import TestApp
 from oncemq_adapters.rocketmq import RocketMQMetadata
 from oncemq_strategies.redisson import BloomFilter
+from support.apps.page_tables import Account, Base, Event, Order, Payment, Points, User
 
 ROOT = Path(__file__).parents[3]
 _PART = re.compile(r"^( *)```python\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
@@ -43,63 +43,6 @@ NOT_RUN = {
 """Parts by page and a few of their words, and why this file does not run them."""
 RUN: list[tuple[str, str]] = []
 """Parts that tests of this file run."""
-
-
-class Base(DeclarativeBase):
-    """The tables of the parts."""
-
-
-class Points(Base):
-    """Points of an order."""
-
-    __tablename__ = "points"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    order_id: Mapped[str]
-    user: Mapped[str] = mapped_column(default="")
-    points: Mapped[int]
-
-
-class Payment(Base):
-    """A payment."""
-
-    __tablename__ = "payments"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    order_id: Mapped[str]
-
-
-class Order(Base):
-    """An order."""
-
-    __tablename__ = "orders"
-    id: Mapped[str] = mapped_column(primary_key=True)
-    state: Mapped[str] = mapped_column(default="")
-    user: Mapped[str] = mapped_column(default="")
-
-
-class Account(Base):
-    """An account."""
-
-    __tablename__ = "accounts"
-    id: Mapped[str] = mapped_column(primary_key=True)
-    balance: Mapped[int]
-
-
-class User(Base):
-    """A user."""
-
-    __tablename__ = "users"
-    id: Mapped[str] = mapped_column(primary_key=True)
-
-
-class Event(BaseModel):
-    """A payload with every field that a part reads."""
-
-    id: str = ""
-    order_id: str = ""
-    user: str = ""
-    user_id: str = ""
-    account_id: str = ""
-    amount: int = 0
 
 
 class Part(NamedTuple):
@@ -442,6 +385,26 @@ def test_routes_are_declared_in_python(part: Part) -> None:
         test.publish("orders", {"order_id": "A-1"}, headers={"event_type": "order.paid"})
         assert test.publish("orders", {"order_id": "A-1"}, headers={"event_type": "order.sent"}).applied
         assert total(test, Points.points) == 30
+
+
+@shows("docs/schemas.md", "def to_2")
+def test_upcasters_make_the_newest_version(part: Part) -> None:
+    """One after the other."""
+    found = part.run()
+    app = App("shop", brokers={"main": "embedded://"}, database="sqlite:///unused.db")
+    app.topic("orders", key="body.order_id", strategies=["unique_key"])
+    got: list[Any] = []
+
+    @app.consumer(
+        topic="orders",
+        accepts={"version": "body.v", "versions": [1, 2, 3], "upcasters": {1: found.to_2, 2: found.to_3}},
+    )
+    def pay(order: dict[str, Any]) -> None:
+        got.append(order)
+
+    with TestApp(app) as test:
+        assert test.publish("orders", {"order_id": "A-1", "v": 1, "amount": 3}).applied
+    assert got == [{"order_id": "A-1", "v": 1, "amount": 3, "cents": 300, "currency": "EUR"}]
 
 
 @shows("docs/testing.md", "Tests of the points, without a server")

@@ -3,10 +3,12 @@
 OpenTelemetry is imported only where the app asks for it.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any, Final
 
+from oncemq.common.clock import Clock
 from oncemq.common.redaction import Redactor
 from oncemq.config.build.importing import import_object
 from oncemq.config.build.shared_parts import Reporter
@@ -18,10 +20,15 @@ from oncemq.contracts.final_failure import FinalFailure
 from oncemq.contracts.publisher import Publisher, Publishers
 from oncemq.contracts.strategy import Strategy
 from oncemq.contracts.unit import Item, Run
+from oncemq.engine.base.expiry import Expiry
 from oncemq.engine.base.final_failures import FinalGuard
 from oncemq.errors import ConfigError, MissingExtra, OnceMQError
 from oncemq.handler.binding import BoundHandler, bind
-from oncemq.handler.middlewares import Middleware, doubts, middleware_of
+from oncemq.handler.middlewares import AfterCommit, Middleware, doubts, middleware_of
+from oncemq.handler.upcasting import Upcasts
+from oncemq.message.envelope import Message
+from oncemq.message.expressions import compile_expression
+from oncemq.schemas.registry import Registry
 
 if TYPE_CHECKING:
     from oncemq.observe.tracing import Tracing
@@ -118,6 +125,26 @@ def guard_of(settled: ConsumerSettings) -> tuple[Strategy, ...]:
     return (FinalGuard(),) if settled.on_dead is not None else ()
 
 
+def expiry_of(settled: ConsumerSettings, clock: Clock, report: Reporter) -> tuple[Strategy, ...]:
+    """Return the chain's last step where messages expire; an unusable deadline is reported."""
+    if settled.expires_after is None and settled.deadline is None:
+        return ()
+    deadline = None
+    if settled.deadline is not None:
+        try:
+            deadline = compile_expression(settled.deadline)
+        except ValueError as error:
+            report.at(settled.path("expires"), f"the deadline is not usable: {error}")
+    return (Expiry(settled.expires_after, deadline, bury=settled.bury_expired, clock=clock),)
+
+
+def after_commit_of(settled: ConsumerSettings, middlewares: Sequence[Middleware]) -> tuple[Strategy, ...]:
+    """Return the step that tells middlewares of commits, if there are such."""
+    if all(middleware.after_commit is None for middleware in middlewares):
+        return ()
+    return (AfterCommit(settled.name, tuple(middlewares)),)
+
+
 def bind_on_dead(
     settled: ConsumerSettings,
     chain: Sequence[Strategy],
@@ -170,6 +197,45 @@ def bind_on_dead(
         )
         return None
     return bound
+
+
+def build_upcasts(
+    settled: ConsumerSettings,
+    folder: Folder,
+    report: Reporter,
+    registry: Registry,
+    decode: Callable[[Message], Any],
+) -> Upcasts | None:
+    """Return what brings bodies to the handler's version; None without `accepts`, or if it is not usable, which is reported."""
+    accepts = settled.accepts
+    if accepts is None:
+        return None
+    path, steps = settled.path("accepts"), {}
+    for version, named in accepts.upcasters.items():
+        try:
+            found = import_object(named, folder) if isinstance(named, str) else named
+        except WrongValue as error:
+            report.error(path, error)
+            continue
+        if not callable(found) or inspect.iscoroutinefunction(found):
+            report.at(
+                path,
+                f"the upcaster of version {version}, {named!r}, is no function",
+                "write def to_v2(body: dict) -> dict",
+            )
+            continue
+        steps[version] = found
+    known = {registered.version for registered in registry.versions(settled.topic)}
+    missing = sorted(set(accepts.versions) - known) if known else []
+    if missing:
+        report.at(
+            path,
+            f"{settled.name}: version {missing[0]} of {settled.topic!r} is not registered",
+            f"registered are {', '.join(map(str, sorted(known)))}; add it to schemas:, or leave it out",
+        )
+    if len(steps) < len(accepts.upcasters):
+        return None
+    return Upcasts(accepts.version, accepts.versions, accepts.without, steps, decode, settled.topic)
 
 
 def _failure(run: Run, item: Item) -> FinalFailure:  # noqa: ARG001

@@ -11,7 +11,15 @@ from oncemq.common.clock import Clock
 from oncemq.common.error_text import describe
 from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
-from oncemq.config.build.around_handlers import bind_on_dead, build_middlewares, guard_of, with_spans
+from oncemq.config.build.around_handlers import (
+    after_commit_of,
+    bind_on_dead,
+    build_middlewares,
+    build_upcasts,
+    expiry_of,
+    guard_of,
+    with_spans,
+)
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer_rules import (
     check_breakers,
@@ -35,18 +43,19 @@ from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.publisher import Publisher, Publishers, unknown_topic
 from oncemq.contracts.strategy import Scope, Strategy
-from oncemq.engine.base.expiry import Expiry
 from oncemq.engine.plan import ConsumerPlan, Part
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.handler.binding import BoundHandler, bind
-from oncemq.handler.middlewares import AfterCommit, Middleware, with_middlewares
+from oncemq.handler.middlewares import Middleware, with_middlewares
 from oncemq.handler.routes import with_routes
 from oncemq.handler.signature import Getter
+from oncemq.handler.upcasting import Upcast
 from oncemq.ledger.database.async_engine import async_driver
 from oncemq.message.expressions import compile_expression
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.signed_history import HistoryKeys
 from oncemq.redis.client import RedisClient
+from oncemq.schemas.registry import Registry
 
 if TYPE_CHECKING:
     from oncemq.observe.tracing import Tracing
@@ -77,6 +86,7 @@ class BuildContext:
         tracing: makes spans; None without.
         schemes: of the brokers' URLs, by broker name.
         middlewares: of the app; around those of a consumer.
+        registry: the registered versions of payload schemas.
     """
 
     app: str
@@ -95,6 +105,7 @@ class BuildContext:
     tracing: "Tracing | None" = None
     schemes: Mapping[str, str] = field(default_factory=dict)
     middlewares: tuple[Middleware, ...] = ()
+    registry: Registry = field(default_factory=Registry)
 
 
 def build_consumer(
@@ -120,8 +131,11 @@ def build_consumer(
     chain = _strategies(settled, around, publishers)
     reader = build_reader(settled, around.folder, around.report)
     handler = None
+    upcast = None
+    if reader is not None:
+        upcast = build_upcasts(settled, around.folder, around.report, around.registry, reader.decode)
     if functions is not None and chain is not None:
-        handler = _bind(functions, chain, settled, around, publishers)
+        handler = _bind(functions, chain, settled, around, publishers, upcast)
     _check(settled, around, chain, handler)
     on_dead = bind_on_dead(
         settled,
@@ -130,10 +144,14 @@ def build_consumer(
         publishers,
         around.report,
     )
-    last = (*_expiry(settled, around), *guard_of(settled), *_after_commit(settled, around))
+    last = (
+        *expiry_of(settled, around.clock, around.report),
+        *guard_of(settled),
+        *after_commit_of(settled, around.middlewares),
+    )
     if handler is None or chain is None or reader is None or len(around.report.problems.errors) > before:
         return None
-    parts = _more_parts(functions or {}, settled, around, publishers)
+    parts = _more_parts(functions or {}, settled, around, publishers, upcast)
     if parts is None:
         return None
     limits = [strategy.traits.max_batch for strategy in chain if strategy.traits.max_batch is not None]
@@ -168,38 +186,22 @@ def build_consumer(
 
 
 def _more_parts(
-    functions: Mapping[str, Any], settled: ConsumerSettings, around: BuildContext, publishers: Publishers
+    functions: Mapping[str, Any],
+    settled: ConsumerSettings,
+    around: BuildContext,
+    publishers: Publishers,
+    upcast: Upcast | None,
 ) -> tuple[Part, ...] | None:
     """Build strategies and handler again for every shard but the first; each uses its own tables."""
     parts = []
     for engine, metadata in around.more_shards:
         there = replace(around, engine=engine, metadata=metadata)
         chain = _strategies(settled, there, publishers)
-        handler = _bind(functions, chain, settled, there, publishers) if chain is not None else None
+        handler = _bind(functions, chain, settled, there, publishers, upcast) if chain is not None else None
         if chain is None or handler is None:
             return None
         parts.append(Part(tuple(chain), handler))
     return tuple(parts)
-
-
-def _expiry(settled: ConsumerSettings, around: BuildContext) -> tuple[Strategy, ...]:
-    """Return the chain's last step where messages expire; an unusable deadline is reported."""
-    if settled.expires_after is None and settled.deadline is None:
-        return ()
-    deadline = None
-    if settled.deadline is not None:
-        try:
-            deadline = compile_expression(settled.deadline)
-        except ValueError as error:
-            around.report.at(settled.path("expires"), f"the deadline is not usable: {error}")
-    return (Expiry(settled.expires_after, deadline, bury=settled.bury_expired, clock=around.clock),)
-
-
-def _after_commit(settled: ConsumerSettings, around: BuildContext) -> tuple[Strategy, ...]:
-    """Return the step that tells middlewares of commits, if there are such."""
-    if all(middleware.after_commit is None for middleware in around.middlewares):
-        return ()
-    return (AfterCommit(settled.name, around.middlewares),)
 
 
 def _functions(settled: ConsumerSettings, around: BuildContext) -> Mapping[str, Any] | None:
@@ -207,14 +209,17 @@ def _functions(settled: ConsumerSettings, around: BuildContext) -> Mapping[str, 
 
     None if one is not usable; all are tried, so that all problems are reported at once.
     """
-    if settled.routes is None:
-        named = {"handler": settled.handler}
-    else:
-        named = dict(settled.routes.handlers)
-        if settled.routes.otherwise not in (REJECT, IGNORE):
-            named[_OTHERS] = settled.routes.otherwise
+    named = _named_handlers(settled)
     found = {name: _function(handler, _path_of(name, settled), around) for name, handler in named.items()}
     return None if None in found.values() else found
+
+
+def _named_handlers(settled: ConsumerSettings) -> dict[str, Any]:
+    """Return what the file says for each handler: `module:name`, or the function."""
+    if settled.routes is None:
+        return {"handler": settled.handler}
+    others = {} if settled.routes.otherwise in (REJECT, IGNORE) else {_OTHERS: settled.routes.otherwise}
+    return {**settled.routes.handlers, **others}
 
 
 def _path_of(name: str, settled: ConsumerSettings) -> tuple[str | int, ...]:
@@ -301,21 +306,23 @@ def _bind(
     settled: ConsumerSettings,
     around: BuildContext,
     publishers: Publishers,
+    upcast: Upcast | None,
 ) -> BoundHandler | None:
     provided: dict[type, Getter] = {
         wanted: give for strategy in chain for wanted, give in strategy.provides().items()
     }
     provided[Publisher] = publishers.of_item
-    bound_by: dict[str, BoundHandler] = {}
+    bound_by, named = dict[str, BoundHandler](), _named_handlers(settled)
     for value, function in functions.items():
         try:
             bound_by[value] = bind(
                 function,
-                name=_name_of(function, _named(value, settled)),
+                name=_name_of(function, named[value]),
                 provided=provided,
                 shared={Publisher: publishers.of_run},
                 effects=settled.effects,
                 body_format=settled.format,
+                upcast=upcast,
             )
         except OnceMQError as error:
             around.report.error(_path_of(value, settled), error)
@@ -352,13 +359,6 @@ def _publishable(
         if name not in topics:
             around.report.at(settled.path(f"publishes[{index}]"), unknown_topic(name, topics))
     return {name: topics[name] for name in settled.publishes if name in topics}
-
-
-def _named(value: str, settled: ConsumerSettings) -> Any:
-    """Return what the file says for a handler: `module:name`, or the function."""
-    if settled.routes is None:
-        return settled.handler
-    return settled.routes.handlers[value] if value else settled.routes.otherwise
 
 
 def _name_of(function: Any, named: Any) -> str:

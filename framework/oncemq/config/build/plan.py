@@ -152,6 +152,7 @@ def _build(
     redis = build_redis(model.redis, report) if model.redis is not None else None
     tracing = build_tracing(model, report)
     middlewares = build_middlewares(model.middlewares or (), ("middlewares",), folder, report)
+    registry = build_registry(model, folder, report)
     around = BuildContext(
         app=model.app,
         folder=folder,
@@ -169,6 +170,7 @@ def _build(
         tracing=tracing,
         schemes={name: broker.url.scheme for name, broker in model.brokers.items()},
         middlewares=middlewares,
+        registry=registry,
     )
     hooks = [each.on_publish for each in middlewares if each.on_publish is not None]
     topics = {
@@ -178,7 +180,6 @@ def _build(
         ).items()
     }
     plans = [build_consumer(settled, around, topics) for settled in consumers]
-    registry = build_registry(model, folder, report)
     warn_of_exposure(model, report)
     check_groups(consumers, report)
     check_former_names(consumers, report)

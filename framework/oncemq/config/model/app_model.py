@@ -1,14 +1,14 @@
 """Sections, fields and defaults of an app's YAML, with their descriptions."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from oncemq.config.model.accepts_section import AcceptsField
 from oncemq.config.model.breakers import Breakers
 from oncemq.config.model.expires import ExpiresField
 from oncemq.config.model.fields import (
     VARIABLE,
-    Address,
     Count,
     Duration,
     Exceptions,
@@ -27,6 +27,7 @@ from oncemq.config.model.fields import (
     Workers,
     one_of,
 )
+from oncemq.config.model.process_sections import Http, Logging, Tracing
 from oncemq.config.model.rate_field import RateField
 from oncemq.config.model.redis_section import Redis
 from oncemq.config.model.routes_section import RoutesField
@@ -45,15 +46,7 @@ _UNROUTABLE = ("wait", "drop", "dead_letter")
 Unroutable = Annotated[str, PlainValidator(one_of(*_UNROUTABLE)), _words(*_UNROUTABLE)]
 _DELAYED_BY = ("outbox", "broker")
 DelayedBy = Annotated[str, PlainValidator(one_of(*_DELAYED_BY)), _words(*_DELAYED_BY)]
-LogFormat = Annotated[
-    Literal["auto", "console", "json"],
-    PlainValidator(one_of("auto", "console", "json")),
-    _words("auto", "console", "json"),
-]
 BodyFormat = Annotated[Text, _words("json", "confluent-json", "text", "bytes")]
-_LEVELS = ("debug", "info", "warning", "error")
-LogLevel = Annotated[str, PlainValidator(one_of(*_LEVELS)), _words(*_LEVELS)]
-
 
 ByName = Annotated[
     str, PlainValidator(one_of("key")), WithJsonSchema({"anyOf": [{"enum": ["key"]}, VARIABLE]})
@@ -254,6 +247,13 @@ class Consumer(ConsumerOptions, Meaning):
         description="Handlers by a value in the message, such as its event type, instead of `handler`.",
         examples=[{"by": "headers.event_type", "order.paid": "handlers:paid"}],
     )
+    accepts: AcceptsField | None = Field(
+        None,
+        description="The versions of payloads that the handler takes, and functions that bring older ones to the newest.",
+        examples=[
+            {"version": "headers.schema-version", "versions": [1, 2], "upcasters": {"1": "upcasters:to_v2"}}
+        ],
+    )
     group: Text | None = Field(
         None,
         description="Members with the same group share the messages, every group gets all. Default `app-consumer`.",
@@ -368,43 +368,6 @@ class Database(Section):
         None,
         description="Connections that a process keeps; while all are busy, as many again. Default: what its workers "
         "need, at least 10.",
-    )
-
-
-class Http(Section):
-    """HTTP endpoint for metrics and health."""
-
-    address: Address = Field(
-        description="host:port of /metrics, /healthz and /readyz, for all worker processes together."
-    )
-
-
-class Logging(Section):
-    """Content and format of logs."""
-
-    configure: bool = Field(
-        True,
-        description="false leaves Python's logging as your service has set it up: OnceMQ writes to the logger `oncemq`, or to "
-        "structlog where that is configured.",
-    )
-    level: LogLevel = Field("info", description="The least severe level that is logged.")
-    format: LogFormat = Field("auto", description="`console`, `json`, or `auto`: console on a terminal.")
-    row_values: bool = Field(
-        False,
-        description="Whether errors may show values of rows, as databases quote them, in logs and dead letters.",
-    )
-
-
-class Tracing(Section):
-    """OpenTelemetry traces; exporter, service name and the rest come from the usual `OTEL_*` variables."""
-
-    sample: Share = Field(
-        1.0,
-        description="Share of the messages whose producer has not decided about sampling. Default 1.",
-        examples=[0.01],
-    )
-    keys: bool = Field(
-        False, description="Whether spans show business keys. Default false: they have a hash of them."
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from oncemq.config.model.accepts_section import AcceptsOption
 from oncemq.config.model.app_model import AppModel, Consumer, Retry, Topic
 from oncemq.config.model.app_model import RetryRule as DeclaredRule
 from oncemq.config.model.routes_section import RoutesOption
@@ -53,6 +54,7 @@ class ConsumerSettings:
         broker: the broker's name.
         group: the consumer group.
         handler: `module:name`, or the function itself; None with `routes`.
+        accepts: the versions of payloads that it takes; None = bodies come as they are.
         routes: handlers by a value in the message; None with `handler`.
         effects: where the handler's effects live.
         transactional: a unit is one transaction.
@@ -92,6 +94,7 @@ class ConsumerSettings:
     broker: str
     group: str
     handler: Any
+    accepts: AcceptsOption | None
     routes: RoutesOption | None
     effects: Effects
     transactional: bool
@@ -265,6 +268,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         broker=broker,
         group=consumer.group or f"{model.app}-{formerly[0] if formerly else name}",
         handler=consumer.handler,
+        accepts=consumer.accepts,
         routes=consumer.routes,
         effects=effects,
         transactional=transactional,

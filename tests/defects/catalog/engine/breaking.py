@@ -86,6 +86,18 @@ DEFECTS = (
         ["tests/unit/engine/rates/test_rate_limit.py::test_of_several_limits_the_lowest_holds"],
     ),
     Defect(
+        "unknown-version-handled",
+        "A body of a version that is not accepted reaches no handler.",
+        [
+            Edit(
+                "framework/oncemq/handler/upcasting.py",
+                "if version is None or version not in self._versions:",
+                "if version is None:",
+            )
+        ],
+        ["tests/unit/handler/test_upcasting.py::test_another_version_is_a_dead_letter"],
+    ),
+    Defect(
         "unknown-route-ignored",
         "A message without a route is refused unless the app says otherwise.",
         [
