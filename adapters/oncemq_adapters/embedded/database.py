@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from oncemq.common.private_files import close_to_others
+from oncemq.common.sqlite_files import write_ahead
 from oncemq.errors import BrokerRefused, BrokerUnavailable
 from oncemq_adapters.embedded.errors import StoreGone, broker_error
 from oncemq_adapters.embedded.settings import Settings
@@ -206,7 +207,7 @@ def _connect(settings: Settings, *, create: bool) -> sqlite3.Connection:
         timeout=settings.lock_timeout.total_seconds(),
     )
     try:
-        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        write_ahead(connection, settings.lock_timeout.total_seconds())
         connection.execute("PRAGMA temp_store = MEMORY")
     except BaseException:
         connection.close()

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 
+from oncemq.common.sqlite_files import write_ahead
 from oncemq.ledger.sql.column_types import MYSQL_NAMES
 from oncemq.retry.unique import converting
 
@@ -34,9 +35,9 @@ def set_up(engine: Engine) -> None:
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:  # noqa: ARG001 - the event's signature
     connection.isolation_level = None  # the driver begins no transaction: `_begin_sqlite` does
+    connection.execute(f"PRAGMA busy_timeout = {LOCK_TIMEOUT_SECONDS * 1000}").fetchall()
+    write_ahead(connection, LOCK_TIMEOUT_SECONDS)
     for setting in (
-        f"busy_timeout = {LOCK_TIMEOUT_SECONDS * 1000}",
-        "journal_mode = WAL",
         "synchronous = FULL",  # WAL with NORMAL loses acknowledged commits when the power fails
         "foreign_keys = ON",
     ):

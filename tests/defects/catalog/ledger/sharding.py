@@ -6,6 +6,18 @@ AWAY = "tests/scenarios/outages/test_shard_away.py"
 
 DEFECTS = (
     Defect(
+        "new-sqlite-file-refused",
+        "Processes that open a new SQLite file at once all get it.",
+        [
+            Edit(
+                "framework/oncemq/common/sqlite_files.py",
+                'if "locked" not in str(error) or monotonic() > end:',
+                "if error:",
+            )
+        ],
+        ["tests/unit/ledger/database/test_new_sqlite_file.py::test_all_of_them_get_its_write_ahead_log"],
+    ),
+    Defect(
         "one-shard-pauses-all",
         "A shard that is away stops its own keys, and those of no other shard.",
         [
