@@ -104,7 +104,7 @@ class Scope:
         import_object: resolves `module:name` to an object of the user's code.
         redis: the app's Redis, opened when first used; None without one.
         retry_horizon: the longest time from the first delivery to the last retry.
-        publishers: makes a `Publisher` for the user's other functions; None where nothing can be published.
+        publishers: makes a `Publisher` for the user's other functions, and for the strategy; None where nothing can be published.
     """
 
     app: str
@@ -192,6 +192,8 @@ class Strategy:
     """Its record of an applied message is the row of its identity in `oncemq_processed`, inserted before the handler runs."""
     parks: bool = False
     """It may answer that a message is parked, so the consumer needs the store of parked messages."""
+    publishes: bool = False
+    """It publishes messages of its own, by `Scope.publishers`, in the transaction of a message that is applied."""
     caches_applied: bool = False
     """It caches outside the ledger that a message was applied; a running process could fill a cache again that `forget` empties."""
     stores_outgoing: bool = False

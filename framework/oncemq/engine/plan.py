@@ -178,4 +178,7 @@ class AppPlan:
     @property
     def publishes(self) -> bool:
         """Whether any handler requests a Publisher."""
-        return any(consumer.handler.publishes for consumer in self.consumers)
+        return any(
+            consumer.handler.publishes or any(strategy.publishes for strategy in consumer.strategies)
+            for consumer in self.consumers
+        )

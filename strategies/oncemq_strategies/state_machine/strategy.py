@@ -23,6 +23,7 @@ from oncemq_strategies.common.key_fingerprints import KeyFingerprints
 from oncemq_strategies.common.options import Options
 from oncemq_strategies.state_machine.entity_column import EntityStates
 from oncemq_strategies.state_machine.ledger_states import LedgerStates
+from oncemq_strategies.state_machine.timeouts import StateTimeouts
 from oncemq_strategies.state_machine.transitions import OrderedStates, Rules, Step, Transitions
 
 _TELLS_COPIES: Final = frozenset({"unique_key", "tiered", "sequence", "optimistic_lock"})
@@ -69,6 +70,9 @@ class StateMachine(Strategy):
     - `entity: {table: rides, key: ride_id, state: status}`: the state is kept in the user's table. `missing: run`
       (default), `retry` or `reject` is the policy for a message whose row is missing; with `run` its handler
       creates the row. The strategy writes the column after the handler.
+    - `timeouts: {unpaid: {after: 30m, publish: order.expired}}`: when an entity enters the state, a message is stored for later, and
+      cancelled when the entity leaves the state, both in the handler's transaction. It goes to the topic as `{"key": …,
+      "state": "unpaid", "since": …, "after": "30m"}`.
     - `fingerprint: [body.amount, …]`: the same state again with other content is a Conflict.
     """
 
@@ -82,6 +86,7 @@ class StateMachine(Strategy):
         early: str,
         gaps: Gaps,
         prints: KeyFingerprints,
+        timeouts: StateTimeouts,
     ) -> None:
         self._wanted = wanted
         self._rules = rules
@@ -89,6 +94,8 @@ class StateMachine(Strategy):
         self._early = early
         self._gaps = gaps
         self._prints = prints
+        self._timeouts = timeouts
+        self.publishes = bool(timeouts)
         self.parks = early == "park"
 
     @classmethod
@@ -96,7 +103,18 @@ class StateMachine(Strategy):
         """Build the strategy from its options."""
         given = Options("state_machine", options, scope)
         given.known(
-            "to", "states", "transitions", "initial", "final", "early", "entity", "fingerprint", *OPTIONS
+            *(
+                "to",
+                "states",
+                "transitions",
+                "initial",
+                "final",
+                "early",
+                "entity",
+                "fingerprint",
+                "timeouts",
+            ),
+            *OPTIONS,
         )
         wanted = given.expression("to", given.text("to"))
         rules = _rules(given)
@@ -105,7 +123,10 @@ class StateMachine(Strategy):
         gaps = Gaps.of(
             given, "state_machine", scope.clock, early, look_again=_LOOK_AGAIN, no_skip=_no_skip(rules)
         )
-        return cls(wanted, rules, _store(given, scope), early, gaps, KeyFingerprints.of(given, scope.clock))
+        final = given.names("final") if given.has("final") else ()
+        timeouts = StateTimeouts.of(given, rules, final, scope)
+        prints = KeyFingerprints.of(given, scope.clock)
+        return cls(wanted, rules, _store(given, scope), early, gaps, prints, timeouts)
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return why the configuration is unsafe."""
@@ -138,7 +159,7 @@ class StateMachine(Strategy):
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Lock and read the state of every key."""
-        run.notes[self] = {}
+        run.notes[self], run.notes[self._timeouts] = {}, {}
         self._store.load(run, items)
         self._prints.load(run, items)
 
@@ -156,6 +177,7 @@ class StateMachine(Strategy):
             return reject(f"key {item.key!r}: {error.args[0]}")
         if step is Step.NEXT or (step is Step.EARLY and self._early == "run"):
             run.notes[self][item] = wanted  # the handler may change the payload
+            run.notes[self._timeouts][item] = current
             return self._prints.may_run(run, item)
         if step is Step.SAME:
             return self._prints.same(run, item, wanted)
@@ -165,6 +187,8 @@ class StateMachine(Strategy):
         """Let the key's next item see the state that this item reached."""
         if item.verdict is PROCEED:
             self._store.change(run, item, run.notes[self][item])
+            if self._timeouts:
+                self._timeouts.moved(run, item, run.notes[self._timeouts][item], run.notes[self][item])
             self._prints.took(run, item, run.notes[self][item])
             if self.parks:
                 run.wake[item.key] = None

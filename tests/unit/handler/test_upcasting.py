@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from oncemq import App, Batch, Envelope
+from oncemq import App, Batch, Envelope, Reject
 from oncemq.testing import TestApp
 from support.declared import BASE, HANDLERS, loaded, problems
 
@@ -141,6 +141,25 @@ def test_a_batch_has_messages_of_several_versions() -> None:
         outcomes = app.publish_many("orders", bodies)
         assert [outcome.code for outcome in outcomes] == ["", "schema", ""]
     assert [order.cents for order in got] == [300, 7]
+
+
+def test_a_message_that_has_finally_failed_is_told_in_the_newest_version() -> None:
+    """The function of `on_dead` takes the type that the handler takes."""
+    undone: list[Any] = []
+
+    def undo(order: Paid) -> None:
+        undone.append(order.cents)
+
+    def fails(order: Paid) -> None:
+        raise Reject("no")
+
+    app = App("shop", brokers={"main": "embedded://"}, database="sqlite:///unused.db")
+    app.topic("orders", key="body.id", identity="message_id", strategies=["unique_key"])
+    options = {**ACCEPTS, "upcasters": STEPS}
+    app.consumer(topic="orders", name="pay", accepts=options, on_dead=undo)(fails)  # type: ignore[typeddict-item]
+    with TestApp(app) as test:
+        assert publish(test, 1, amount=3).code == "rejected"
+    assert undone == [300]
 
 
 def declared(accepts: str, schemas: str = "") -> str:

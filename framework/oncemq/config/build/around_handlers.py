@@ -25,7 +25,7 @@ from oncemq.engine.base.final_failures import FinalGuard
 from oncemq.errors import ConfigError, MissingExtra, OnceMQError
 from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.middlewares import AfterCommit, Middleware, doubts, middleware_of
-from oncemq.handler.upcasting import Upcasts
+from oncemq.handler.upcasting import Upcast, Upcasts
 from oncemq.message.envelope import Message
 from oncemq.message.expressions import compile_expression
 from oncemq.schemas.registry import Registry
@@ -151,6 +151,7 @@ def bind_on_dead(
     find: Callable[[Any], Any],
     publishers: Publishers,
     report: Reporter,
+    upcast: Upcast | None = None,
 ) -> BoundHandler | None:
     """Return the consumer's `on_dead` function; None without one, or if it is not usable, which is reported.
 
@@ -160,6 +161,7 @@ def bind_on_dead(
         find: returns the function that a name stands for; None when it has reported why there is none.
         publishers: makes the Publisher that it may request.
         report: receives problems.
+        upcast: returns the body that it gets, as the handler does; None = as it came.
     """
     if settled.on_dead is None:
         return None
@@ -184,6 +186,7 @@ def bind_on_dead(
             shared={Publisher: publishers.of_run},
             effects=settled.effects,
             body_format=settled.format,
+            upcast=upcast,
         )
     except OnceMQError as error:
         report.error(path, error)

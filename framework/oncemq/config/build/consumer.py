@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -137,13 +138,8 @@ def build_consumer(
     if functions is not None and chain is not None:
         handler = _bind(functions, chain, settled, around, publishers, upcast)
     _check(settled, around, chain, handler)
-    on_dead = bind_on_dead(
-        settled,
-        chain or (),
-        lambda name: _function(name, settled.path("on_dead"), around),
-        publishers,
-        around.report,
-    )
+    find = partial(_function, path=settled.path("on_dead"), around=around)
+    on_dead = bind_on_dead(settled, chain or (), find, publishers, around.report, upcast)
     last = (
         *expiry_of(settled, around.clock, around.report),
         *guard_of(settled),

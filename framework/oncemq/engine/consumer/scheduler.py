@@ -68,7 +68,8 @@ class Scheduler:
             timeout: seconds to wait for the first one; it never waits for more.
             share: take at most this part (1/share) of the ready deliveries, so that other workers get some.
         """
-        if self.rate_limit is not None:
+        if self.rate_limit is not None and timeout > 0:
+            # Without a time-out it is called on event loops, where nothing may block.
             self.rate_limit.prepare()
         with self._lock:
             self._wake_sleepers()

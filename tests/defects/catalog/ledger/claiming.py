@@ -7,6 +7,38 @@ MESSAGES = "tests/unit/strategies/claims/test_stored_messages.py"
 
 DEFECTS = (
     Defect(
+        "state-timeout-not-cancelled",
+        "An entity that leaves a state in time is not told that it has stayed too long.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/state_machine/timeouts.py",
+                "if left is not None:",
+                "if False and left is not None:",
+            )
+        ],
+        [
+            "tests/unit/strategies/state_machine/test_timeouts.py::test_an_entity_that_leaves_in_time_is_not_told[sqlite]"
+        ],
+    ),
+    Defect(
+        "state-timeout-of-a-failure",
+        "A message that is not applied begins and ends no time-out.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/state_machine/timeouts.py",
+                "publisher = publishers.of_item(run, item)",
+                "publisher = publishers.of_run(run)",
+            ),
+            Edit(
+                "strategies/oncemq_strategies/state_machine/strategy.py",
+                "            run.notes[self._timeouts][item] = current\n",
+                "            run.notes[self._timeouts][item] = current\n"
+                "            self._timeouts.moved(run, item, current, wanted)\n",
+            ),
+        ],
+        ["tests/unit/strategies/state_machine/test_timeouts.py::test_copies_and_late_messages_begin_no_time"],
+    ),
+    Defect(
         "claims-messages-not-stored",
         "What a handler with a claim publishes is stored with the claim's end.",
         [
