@@ -1,4 +1,7 @@
-"""What options of a consumer cost a message: `python -m benchmarks.option_cost breakers` or `routes` prints processor µs per message."""
+"""What options of a consumer cost a message: `python -m benchmarks.option_cost breakers` prints processor µs per message.
+
+Its tables: breakers, routes, rates.
+"""
 
 import sys
 from collections.abc import Mapping
@@ -11,6 +14,10 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.verdict import DUPLICATE, PROCEED, Outcome
 from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.breakers.rule import BreakerKind, BreakerRule
+from oncemq.engine.consumer.scheduler import Scheduler
+from oncemq.engine.rates.rate_limit import Limit, RateLimit
+from oncemq.engine.rates.rule import RateRule
+from oncemq.engine.rates.shared_rate import SharedRate
 from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.routes import with_routes
 from oncemq.message.envelope import Delivery, Message
@@ -66,6 +73,46 @@ def call_cost(handler: BoundHandler) -> float:
     return (thread_time() - started) / _MESSAGES * 1e6
 
 
+class _Generous:
+    """A Redis that always has what is wanted: its round trip is no processor time of a message."""
+
+    def call(self, _call: object) -> list[int]:
+        """Return a tenth of a second's messages."""
+        return [1_000_000, 0]
+
+
+def rate_cost(limit: Limit | None, size: int) -> float:
+    """Return µs per message to take it from a scheduler and give its key back, in units of `size`."""
+    scheduler = Scheduler(SystemClock())
+    scheduler.rate_limit = limit
+    for number in range(_MESSAGES):
+        delivery = Delivery(Message("orders", b""), token=number, generation=1)
+        delivery.key = f"order-{number}"
+        scheduler.put([delivery])
+    started, left = thread_time(), _MESSAGES
+    while left:
+        taken = scheduler.take(size, 1.0)
+        scheduler.done(taken)
+        left -= len(taken)
+    return (thread_time() - started) / _MESSAGES * 1e6
+
+
+def print_rates() -> None:
+    """Print µs beyond those of a scheduler without a rate, by the size of units."""
+    clock, rule, redis = SystemClock(), RateRule(1e7, 1_000_000, shared=True), _Generous()
+    print("processor µs per message; units of      500    100     10")
+    plain = [min(rate_cost(None, size) for _ in range(5)) for size in (500, 100, 10)]
+    for name in ("rate", "rate, shared"):
+        row = []
+        for size, without in zip((500, 100, 10), plain, strict=True):
+            tries = []
+            for _ in range(5):
+                shared: Any = SharedRate(rule, redis, "shop.pay", clock, print)  # type: ignore[arg-type]
+                tries.append(rate_cost(shared if name != "rate" else RateLimit(1e7, clock, 1_000_000), size))
+            row.append(min(tries) - without)
+        print(f"{name:33}" + "".join(f"{value:7.2f}" for value in row))
+
+
 def print_breakers() -> None:
     """Print µs beyond those of an observer without breakers, by the size of units."""
     print("processor µs per message; units of      500    100     10")
@@ -90,7 +137,7 @@ def print_routes() -> None:
 
 def main() -> None:
     """Print the tables that were asked for; without arguments all."""
-    tables = {"breakers": print_breakers, "routes": print_routes}
+    tables = {"breakers": print_breakers, "routes": print_routes, "rates": print_rates}
     for name in sys.argv[1:] or tables:
         tables[name]()
 

@@ -1,16 +1,25 @@
 """A rate that all processes share, on a real Redis and a Redis Cluster, by the server's clock."""
 
+import subprocess
+import sys
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from threading import Event
 from time import monotonic
 
 import pytest
 
+from oncemq.common.clock import SystemClock
 from oncemq.engine.rates.rule import RateRule
 from oncemq.engine.rates.shared_rate import SharedRate
 from oncemq.errors import RedisUnavailable
 from oncemq.redis import RedisClient
+from oncemq.redis.connect import make_client
 from oncemq.testing.fake_clock import FakeClock
+from services.waiting import wait_until
+from support.redis.rated import waiting
+from support.servers import OwnServer
 
 SLOW = RateRule(0.001, 20, shared=True, text="3.6/h")
 """So slow that nothing is added during a test: the bucket has its burst, and no more."""
@@ -64,6 +73,60 @@ def test_the_bucket_fills_by_the_servers_clock(client: RedisClient, fresh: str) 
     while not taken(limit, clock, 1):
         Event().wait(0.005)
         assert monotonic() - began < 5
+
+
+@pytest.mark.server
+def test_two_processes_together_keep_to_the_rate(any_redis_url: str, fresh: str) -> None:
+    """Each takes its part; both together no more than one alone could, and what each may keep."""
+    command = [sys.executable, "-m", "support.redis.rated", any_redis_url, f"{fresh}.pay", "50", "1.5"]
+    processes = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        )
+        for _ in range(2)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        said = [process.communicate(timeout=60)[0].split() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(60)
+    counts = [int(words[0]) for words in said]
+    seconds = max(float(words[2]) for words in said) - min(float(words[1]) for words in said)
+    assert min(counts) > 0
+    assert sum(counts) <= 50 * seconds + 1 + len(counts)
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_a_consumer_goes_on_while_a_real_redis_is_away(own_redis: OwnServer, fresh: str, how: str) -> None:
+    """Killed, or frozen with open connections; it says so once, and shares again afterwards."""
+    server, clock, said = own_redis(), SystemClock(), list[str]()
+    scheduler, rule = waiting(clock, 5_000), RateRule(100.0, 5, shared=True, text="100/s")
+    with closing(make_client(server.url, timeout=timedelta(milliseconds=200))) as client:
+        limit = scheduler.rate_limit = part(client, fresh, rule, clock, said)  # type: ignore[arg-type]
+
+        def takes() -> int:
+            found = scheduler.take(500, 0.05)
+            scheduler.done(found)
+            assert len(found) <= 5
+            return len(found)
+
+        assert wait_until(lambda: takes() > 0, seconds=30)
+        getattr(server, how)()
+        assert wait_until(lambda: takes() > 0 and bool(said), seconds=30)
+        assert all(wait_until(lambda: takes() > 0, seconds=30) for _ in range(10))
+        if how == "kill":
+            server.start()
+        server.resume()
+        assert wait_until(lambda: takes() >= 0 and not limit._alone, seconds=30)
+    assert len(said) == 1
 
 
 class Silent:

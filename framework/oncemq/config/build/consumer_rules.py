@@ -90,15 +90,26 @@ def check_rate(facts: ConsumerFacts, rate: RateRule | None, *, has_redis: bool) 
             'add redis: {url: "redis://…"}, or leave shared out',
             "rate",
         )
-    held = facts.in_flight / rate.limit
-    if held > _HELD_TOO_LONG:
+    most = int(_HELD_TOO_LONG * rate.limit)
+    if most < 1:
         yield Problem(
-            f"in_flight: {facts.in_flight} at {rate.text} are messages for {format_duration(timedelta(seconds=round(held)))}, longer "
+            f"at {rate.text} a message waits {_time(1 / rate.limit)} for its turn, longer than brokers leave a message with a consumer",
+            "write at least 6/h, or give the broker a longer time-out (RabbitMQ: consumer_timeout)",
+            "rate",
+            Severity.WARNING,
+        )
+    elif facts.in_flight > most:
+        yield Problem(
+            f"in_flight: {facts.in_flight} at {rate.text} are messages for {_time(facts.in_flight / rate.limit)}, longer "
             "than brokers leave a message with a consumer",
-            f"leave in_flight out, or write at most {max(1, int(_HELD_TOO_LONG * rate.limit))}",
+            f"leave in_flight out, or write at most {most}",
             "in_flight",
             Severity.WARNING,
         )
+
+
+def _time(seconds: float) -> str:
+    return format_duration(timedelta(seconds=round(seconds)))
 
 
 def identity_is_key(facts: ConsumerFacts) -> bool:

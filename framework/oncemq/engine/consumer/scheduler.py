@@ -65,11 +65,12 @@ class Scheduler:
 
         Args:
             limit: the most deliveries.
-            timeout: seconds to wait for the first one; it never waits for more.
+            timeout: seconds to wait for the first one; it never waits for more. With 0 it asks nothing over a network.
             share: take at most this part (1/share) of the ready deliveries, so that other workers get some.
         """
-        if self.rate_limit is not None and timeout > 0:
-            # Without a time-out it is called on event loops, where nothing may block.
+        # Not without a time-out: so it is called on event loops, where nothing may block. Only for messages that wait here:
+        # what an idle process took would be missing in the others.
+        if self.rate_limit is not None and timeout > 0 and self._ready:
             self.rate_limit.prepare()
         with self._lock:
             self._wake_sleepers()

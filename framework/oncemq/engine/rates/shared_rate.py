@@ -15,7 +15,13 @@ from oncemq.redis.client import RedisClient
 _AT_ONCE: Final = 0.1
 """Seconds whose messages a process takes from the bucket together: a question costs a round trip."""
 _AGAIN: Final = 1.0
-"""Seconds until a Redis that failed is asked again."""
+"""Seconds until a Redis that failed is asked again, at least."""
+_PAUSES: Final = 5.0
+"""A question that failed after so many seconds is repeated after this multiple, so that a worker waits for a sixth of its time at most."""
+_SAID_FOR: Final = 60.0
+"""Seconds for which an outage is not reported again: a server may answer every second question."""
+_KEPT: Final = 1.0
+"""Seconds for which messages that were taken from the bucket may be kept, if they are not renewed later."""
 
 TAKE: Final = Script("""
 local rate, burst, wanted = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -41,7 +47,8 @@ KEYS: the bucket. ARGV: messages a millisecond, what it holds at most, wanted. T
 class SharedRate:
     """One process's part of a rate that all processes of a consumer share.
 
-    While Redis is away each process keeps to the whole rate by itself.
+    While Redis is away each process keeps to the whole rate by itself. For this, all messages are counted here too:
+    a Redis that fails and answers in turn allows no process more than the rate.
 
     Args:
         rule: the limit.
@@ -60,46 +67,60 @@ class SharedRate:
         self._clock = clock
         self._warn = warn
         self._burst = math.floor(burst_of(rule.limit, rule.burst))
+        self._wanted = max(1, min(self._burst, math.ceil(rule.limit * _AT_ONCE)))
+        self._keeps = max(_KEPT, self._wanted / rule.limit)
         self._key = f"oncemq:rate:{scope}"
         self._asking = threading.Lock()
         self._mutex = threading.Lock()
         self._left = 0
-        self._ask_at = clock.monotonic()
-        self._alone: RateLimit | None = None
+        self._keep_until = self._ask_at = self._asked_at = clock.monotonic()
+        self._here = RateLimit(rule.limit, clock, rule.burst)
+        self._alone = False
+        self._said_at = -math.inf
 
     def prepare(self) -> None:
         """Take messages from the bucket, if there are none left here; one thread asks, others do not wait for it."""
-        if (
-            self._left > 0
-            or self._clock.monotonic() < self._ask_at
-            or not self._asking.acquire(blocking=False)
-        ):
+        if not self._needs_some() or not self._asking.acquire(blocking=False):
             return
         try:
-            self._ask()
+            # Another thread may have asked since: two answers would be more than a burst.
+            if self._needs_some():
+                self._ask()
         finally:
             self._asking.release()
 
+    def _needs_some(self) -> bool:
+        now = self._clock.monotonic()
+        return now >= self._ask_at and self._left_at(now) <= 0
+
+    def _left_at(self, now: float) -> int:
+        """Return what is left here; the bucket has renewed what was kept for too long, which would be a burst more."""
+        return self._left if now <= self._keep_until else 0
+
     def _ask(self) -> None:
-        wanted = max(1, min(self._burst, math.ceil(self._rule.limit * _AT_ONCE)))
-        call = Call.of(TAKE, [self._key], [repr(self._rule.limit / 1000), self._burst, wanted])
+        self._asked_at = self._clock.monotonic()
+        call = Call.of(TAKE, [self._key], [repr(self._rule.limit / 1000), self._burst, self._wanted])
         try:
             granted, milliseconds = self._client.call(call)
         except (RedisUnavailable, RedisRefused) as error:
             self._failed(error)
             return
         with self._mutex:
-            self._alone = None
-            self._left += int(granted)
-            self._ask_at = self._clock.monotonic() + int(milliseconds) / 1000
+            now = self._clock.monotonic()
+            self._alone = False
+            self._left = self._left_at(now) + int(granted)
+            self._keep_until = now + self._keeps
+            self._ask_at = now + int(milliseconds) / 1000
 
     def _failed(self, error: Exception) -> None:
         with self._mutex:
-            self._ask_at = self._clock.monotonic() + _AGAIN
-            first = self._alone is None
-            if first:
-                self._alone = RateLimit(self._rule.limit, self._clock, self._rule.burst)
-        if first:
+            now = self._clock.monotonic()
+            self._ask_at = now + max(_AGAIN, (now - self._asked_at) * _PAUSES)
+            says = not self._alone and now >= self._said_at + _SAID_FOR
+            self._alone = True
+            if says:
+                self._said_at = now
+        if says:
             self._warn(
                 f"the rate of {self._scope}, {self._rule.text}, is not shared while Redis is away: each process keeps "
                 f"to it by itself: {error}"
@@ -108,20 +129,21 @@ class SharedRate:
     def allowance(self) -> int:
         """Return how many messages may be taken now."""
         with self._mutex:
-            return self._left if self._alone is None else max(self._left, self._alone.allowance())
+            left = self._left_at(self._clock.monotonic())
+            return max(left, self._here.allowance()) if self._alone else left
 
     def spend(self, messages: int) -> None:
         """Count messages that were taken."""
         with self._mutex:
-            if self._alone is None:
-                self._left -= messages
-            else:
-                self._left = max(0, self._left - messages)
-                self._alone.spend(messages)
+            self._left = max(0, self._left - messages)
+            self._here.allowance()
+            self._here.spend(messages)
 
     def wait(self) -> float:
-        """Return the seconds until the bucket may be asked again."""
+        """Return the seconds until there may be messages; longer and longer, while another thread waits for an answer."""
         with self._mutex:
-            if self._alone is not None:
-                return self._alone.wait()
-            return max(0.001, self._ask_at - self._clock.monotonic())
+            if self._alone:
+                return self._here.wait()
+            now = self._clock.monotonic()
+            under_way = now - self._asked_at if self._asking.locked() else 0.0
+            return max(0.001, under_way, self._ask_at - now)

@@ -74,6 +74,45 @@ DEFECTS = (
         ["tests/unit/redis/test_shared_rate.py::test_processes_share_one_bucket"],
     ),
     Defect(
+        "burst-again-after-each-outage",
+        "A Redis that fails and answers in turn allows no process more than the rate.",
+        [
+            Edit(
+                f"{RATES}/shared_rate.py",
+                "            says = not self._alone and",
+                "            self._here = RateLimit(self._rule.limit, self._clock, self._rule.burst)\n"
+                "            says = not self._alone and",
+            )
+        ],
+        [
+            "tests/unit/engine/rates/test_shared_rate.py::test_a_redis_that_fails_every_second_time_allows_no_more_than_the_rate"
+        ],
+    ),
+    Defect(
+        "idle-process-keeps-a-shared-rate",
+        "A process without messages takes nothing from a shared rate.",
+        [
+            Edit(
+                "framework/oncemq/engine/consumer/scheduler.py",
+                "timeout > 0 and self._ready:",
+                "timeout > 0:",
+            )
+        ],
+        ["tests/unit/engine/rates/test_shared_rate.py::test_a_process_without_messages_asks_for_none"],
+    ),
+    Defect(
+        "shared-rate-asked-twice",
+        "Two threads that find no messages left take no more than a burst.",
+        [
+            Edit(
+                f"{RATES}/shared_rate.py",
+                "            if self._needs_some():\n                self._ask()",
+                "            self._ask()",
+            )
+        ],
+        ["tests/unit/engine/rates/test_shared_rate.py::test_two_threads_that_find_none_left_ask_once"],
+    ),
+    Defect(
         "slow-breaker-ends-the-rate",
         "Of a declared rate and a slowing breaker the lower one holds.",
         [

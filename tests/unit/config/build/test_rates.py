@@ -64,3 +64,12 @@ def test_messages_that_would_be_held_too_long_are_warned_about(tmp_path: Path) -
     (warning,) = [text for text in map(str, app.warnings) if "in_flight" in text]
     assert "in_flight: 1000 at 30/m are messages for 33.3m" in warning
     assert "write at most 300" in warning
+
+
+def test_a_rate_below_the_brokers_time_out_is_warned_about(tmp_path: Path) -> None:
+    """A smaller in_flight would not help: one message already waits too long."""
+    app = loaded(tmp_path, declared("2/h"))
+    (warning,) = [text for text in map(str, app.warnings) if "2/h" in text]
+    assert "a message waits 30m for its turn" in warning
+    assert "write at least 6/h" in warning
+    assert not [text for text in map(str, loaded(tmp_path, declared("6/h")).warnings) if "6/h" in text]

@@ -5,7 +5,7 @@ from threading import Event
 from time import monotonic
 from typing import Any
 
-from oncemq import App
+from oncemq import App, Retry
 from oncemq.testing import TestApp
 
 
@@ -37,6 +37,57 @@ def test_a_consumer_with_a_rate_takes_no_more(tmp_path: Path) -> None:
     finally:
         assert app.stop() == 0
     assert times[-1] - times[0] > 0.2
+
+
+def test_a_retry_is_a_message(tmp_path: Path) -> None:
+    """Of a message that fails three tries pass in a burst of three; the fourth waits for its turn."""
+    app = paying(tmp_path, [], Event(), 0)
+    app.topic("mails", key="body.id", strategies=["unique_key"])
+    tried, enough, more = list[str](), Event(), Event()
+
+    @app.consumer(
+        topic="mails",
+        name="mail",
+        rate={"limit": "3/h", "burst": 3},
+        retry={"attempts": 9, "backoff": {"first": "1ms"}},
+    )
+    def mail(order: dict[str, Any]) -> None:
+        tried.append(order["id"])
+        (enough if len(tried) == 3 else more if len(tried) > 3 else Event()).set()
+        raise Retry("once more")
+
+    app.create_tables()
+    app.start()
+    try:
+        app.publish("mails", {"id": "a"})
+        assert enough.wait(60)
+        assert not more.wait(0.5)
+    finally:
+        assert app.stop() == 0
+    assert tried == ["a"] * 3
+
+
+def test_other_consumers_and_a_stop_do_not_wait_for_a_rate(tmp_path: Path) -> None:
+    """One message an hour here, all of them there, and the end at once."""
+    times, enough = list[float](), Event()
+    app, slow = paying(tmp_path, times, enough, 50), list[float]()
+
+    @app.consumer(topic="orders", name="mail", rate="1/h", in_flight=50)
+    def mail(order: dict[str, Any]) -> None:
+        assert order
+        slow.append(monotonic())
+
+    app.create_tables()
+    app.start()
+    try:
+        for number in range(50):
+            app.publish("orders", {"id": str(number)})
+        assert enough.wait(60)
+    finally:
+        began = monotonic()
+        assert app.stop() == 0
+    assert len(slow) <= 1
+    assert monotonic() - began < 15
 
 
 def test_the_test_kit_does_not_wait_for_a_rate(tmp_path: Path) -> None:
