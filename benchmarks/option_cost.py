@@ -1,8 +1,9 @@
 """What options of a consumer cost a message: `python -m benchmarks.option_cost breakers` prints processor µs per message.
 
-Its tables: breakers, routes, rates.
+Its tables: breakers, routes, rates, accepts.
 """
 
+import json
 import sys
 from collections.abc import Mapping
 from time import thread_time
@@ -20,6 +21,8 @@ from oncemq.engine.rates.rule import RateRule
 from oncemq.engine.rates.shared_rate import SharedRate
 from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.routes import with_routes
+from oncemq.handler.upcasting import Upcasts
+from oncemq.message.decoding import make_decoder
 from oncemq.message.envelope import Delivery, Message
 from oncemq.observe.observers import Observers
 
@@ -61,10 +64,11 @@ def handle(order: dict[str, Any]) -> None:
     """Do nothing."""
 
 
-def call_cost(handler: BoundHandler) -> float:
-    """Return µs per call."""
+def call_cost(handler: BoundHandler, version: str = "1") -> float:
+    """Return µs per call with a message of this version."""
     body = {"id": "1", "type": "paid"}
-    message = Message("orders", b"", headers={"event_type": "paid"})
+    headers = {"event_type": "paid", "v": version}
+    message = Message("orders", json.dumps(body).encode(), headers=headers)
     item: Any = SimpleNamespace(payload=body, delivery=SimpleNamespace(message=message), key="1")
     run: Any = None
     call, started = handler.call, thread_time()
@@ -135,9 +139,26 @@ def print_routes() -> None:
         print(f"{name:32}{min(call_cost(handler) for _ in range(5)):7.2f} µs")
 
 
+def print_accepts() -> None:
+    """Print µs of a handler's call with bodies of the newest version, and of ones one and more steps below it."""
+    plain = bind(handle, name="benchmark:handle", provided={}, effects=Effects.DATABASE)
+    steps = dict.fromkeys(range(1, 10), lambda body: {**body, "cents": 1})
+    upcasts = Upcasts("headers.v", range(1, 11), None, steps, make_decoder(), "orders")
+    upcasting = bind(handle, name="benchmark:handle", provided={}, effects=Effects.DATABASE, upcast=upcasts)
+    rows = [("without accepts", plain, "10"), ("the newest version", upcasting, "10")]
+    rows += [(f"{10 - version} below it", upcasting, str(version)) for version in (9, 8, 1)]
+    for name, handler, version in rows:
+        print(f"{name:32}{min(call_cost(handler, version) for _ in range(5)):7.2f} µs")
+
+
 def main() -> None:
     """Print the tables that were asked for; without arguments all."""
-    tables = {"breakers": print_breakers, "routes": print_routes, "rates": print_rates}
+    tables = {
+        "breakers": print_breakers,
+        "routes": print_routes,
+        "rates": print_rates,
+        "accepts": print_accepts,
+    }
     for name in sys.argv[1:] or tables:
         tables[name]()
 

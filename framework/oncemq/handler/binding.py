@@ -39,6 +39,7 @@ class BoundHandler:
             Reject for each item whose body does not match the annotation.
         payload: the annotation of the payload, with routes one of several; None if any body is valid.
         routes: the handlers that it chooses from by a value in the message; empty if it is a single one.
+        takes_payload: a parameter receives the body, or the payload made of it.
     """
 
     name: str
@@ -50,6 +51,7 @@ class BoundHandler:
     call_batch: Callable[[Run, list[Item]], Any] | None = None
     payload: Any = None
     routes: "tuple[BoundHandler, ...]" = ()
+    takes_payload: bool = True
 
     @property
     def payloads(self) -> "tuple[Any, ...]":
@@ -106,7 +108,13 @@ def bind(
     if not signature.is_async:
         call = _finished(call, name)
     return BoundHandler(
-        name, call, signature.is_async, wants_session, publishes=publishes, payload=signature.payload
+        name,
+        call,
+        signature.is_async,
+        wants_session,
+        publishes=publishes,
+        payload=signature.payload,
+        takes_payload=signature.asks_for(PAYLOAD),
     )
 
 

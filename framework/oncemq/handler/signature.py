@@ -199,13 +199,13 @@ def _require_plain_callable(function: Any, reading: _Reading) -> bool:
         reading.refuse(
             "it is a class, which a call would only construct: name a function or an instance's method"
         )
-    code = _code_of(function)
+    code = code_of(function)
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         reading.refuse("it is a generator, which a call would not run: write return instead of yield")
     return inspect.iscoroutinefunction(code)
 
 
-def _code_of(function: Any) -> Any:
+def code_of(function: Any) -> Any:
     """Return the function that will run: behind partials, or an object's `__call__`."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -230,7 +230,7 @@ def _annotation(function: Any, parameter: inspect.Parameter, reading: _Reading) 
     """Return the evaluated annotation; evaluated separately, so that an unused one elsewhere cannot make it fail."""
     if parameter.annotation is parameter.empty:
         return parameter.empty
-    code = inspect.unwrap(_code_of(function))
+    code = inspect.unwrap(code_of(function))
     holder = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     scope = getattr(code, "__globals__", {})
     try:

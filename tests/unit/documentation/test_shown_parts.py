@@ -40,7 +40,8 @@ def _unknown(value: Any, form: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("text", _parts("yaml"))
 def test_shown_settings_are_those_of_the_schema(text: str) -> None:
     """A part of an app.yaml is one at its top, of a topic, of a consumer or of its defaults."""
-    value = yaml.safe_load(text)
+    # As editors do: a name such as 1 is text in JSON.
+    value = json.loads(json.dumps(yaml.safe_load(text)))
     forms = [_SCHEMA, *(_SCHEMA["$defs"][name] for name in ("Topic", "Consumer", "Defaults"))]
     fitting = [form for form in forms if value.keys() <= form["properties"].keys()]
     assert fitting, f"no part of an app.yaml has all of these: {', '.join(value)}"

@@ -1,12 +1,17 @@
 """Accepted versions of payloads: older ones are brought to the newest by the user's functions, others are refused in words."""
 
+import json
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from sqlalchemy import text
+from sqlalchemy.orm import Session
 
-from oncemq import App, Batch, Envelope, Reject
+from oncemq import App, Batch, Envelope, FinalFailure, Reject
+from oncemq.ledger.database.engine import make_engine
 from oncemq.testing import TestApp
 from support.declared import BASE, HANDLERS, loaded, problems
 
@@ -35,11 +40,11 @@ def to_3(body: dict[str, Any]) -> dict[str, Any]:
 STEPS = {1: to_2, 2: to_3}
 
 
-def shop(got: list[Any], *, batch: bool = False, **accepts: Any) -> App:
+def shop(got: list[Any], *, batch: bool = False, body_format: str = "json", **accepts: Any) -> App:
     """Return an app that notes what its handler gets."""
     app = App("shop", brokers={"main": "embedded://"}, database="sqlite:///unused.db")
     strategy = {"unique_key": {"fingerprint": ["body.amount"]}}
-    app.topic("orders", key="body.id", identity="message_id", strategies=[strategy])
+    app.topic("orders", key="body.id", identity="message_id", format=body_format, strategies=[strategy])
     options = {**ACCEPTS, "upcasters": STEPS, **accepts}
 
     def one(order: Paid, envelope: Envelope) -> None:
@@ -162,6 +167,101 @@ def test_a_message_that_has_finally_failed_is_told_in_the_newest_version() -> No
     assert undone == [300]
 
 
+def test_a_function_for_dead_letters_needs_no_payload() -> None:
+    """It runs for a message of a version that is refused, too, whose body it could not get."""
+    got: list[Any] = []
+    app = shop([])
+    app.topic("mails", key="body.id", identity="message_id", strategies=["unique_key"])
+    options: Any = {**ACCEPTS, "upcasters": STEPS}
+
+    def note(envelope: Envelope, failure: FinalFailure) -> None:
+        got.append((envelope.key, failure.code))
+
+    app.consumer(topic="mails", name="mail", accepts=options, on_dead=note)(lambda mail: None)
+    with TestApp(app) as bench:
+        assert bench.publish("mails", {"id": "1"}, headers={"v": "9"}).code == "schema"
+    assert got == [("1", "schema")]
+
+
+def test_behind_a_registrys_header_the_version_is_still_the_messages_own() -> None:
+    """The schema's id in the header is no version: it is passed over with the header."""
+    got: list[Any] = []
+    with TestApp(shop(got, body_format="confluent-json")) as app:
+        wire = b"\0\0\0\0\x02"
+        assert app.publish("orders", wire + b'{"id": "1", "amount": 3}', headers={"v": "1"}).applied
+        assert app.publish("orders", wire + b'{"id": "1", "cents": 3}').code == "schema"
+    assert [order.cents for order, _ in got] == [300]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"id": "1", "v": ' + b"[" * 90 + b"]" * 90 + b"}",
+        b'{"id": "1", "v": "' + b"9" * 3_000_000 + b'"}',
+        b'{"id": "1", "v": ' + b"9" * 900 + b"}",
+        b'{"id": "1", "v": 1.0}',
+        b'{"id": "1", "v": true}',
+        b'{"id": "1", "v": {"v": 1}}',
+        b'{"id": "1", "v": 1, "amount": {}}',
+        b'{"id": "1", "v": 1, "amount": null}',
+    ],
+)
+def test_whatever_a_body_names_as_its_version_makes_one_short_dead_letter(body: bytes) -> None:
+    """With its original bytes; the next message is applied."""
+    got: list[Any] = []
+    with TestApp(shop(got, version="body.v")) as app:
+        outcome = app.publish("orders", body)
+        assert (outcome.code, outcome.attempt) == ("schema", 1)
+        assert len(str(outcome.error)) < 400
+        assert [letter.body for letter in app.dead_letters("pay")] == [body]
+        assert app.publish("orders", {"id": "1", "v": 2, "cents": 3}).applied
+    assert len(got) == 1
+
+
+def test_on_a_broker_refused_messages_leave_their_neighbours(tmp_path: Path) -> None:
+    """Applied once are those of accepted versions; the others are dead letters with their bytes."""
+    enough, url = Event(), f"sqlite:///{tmp_path}/shop.db"
+    app = App("shop", brokers={"main": f"embedded:///{tmp_path}/broker.db"}, database=url)
+    app.topic("orders", key="body.id", strategies=["unique_key"])
+    options: Any = {**ACCEPTS, "upcasters": STEPS}
+
+    @app.consumer(topic="orders", name="pay", accepts=options)
+    def pay(order: Paid, session: Session) -> None:
+        session.execute(text("INSERT INTO paid VALUES (:id, :cents)"), {"id": order.id, "cents": order.cents})
+        if order.id == "last":
+            enough.set()
+
+    app.create_tables()
+    engine = make_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE paid (id TEXT, cents INTEGER)"))
+    sent = [
+        ("1", {"id": "a", "amount": 3}),
+        ("7", {"id": "b", "cents": 1}),
+        ("1", {"id": "c", "total": 1}),
+        ("2", {"id": "d", "cents": 4}),
+        ("1", {"id": "a", "amount": 3}),
+        ("3", {"id": "last", "cents": 5, "currency": "EUR"}),
+    ]
+    for version, body in sent:
+        app.publish("orders", body, headers={"v": version})
+    app.start()
+    try:
+        assert enough.wait(60)
+    finally:
+        assert app.stop() == 0
+    with engine.connect() as connection:
+        rows = connection.execute(text("SELECT id, cents FROM paid ORDER BY id")).all()
+    engine.dispose()
+    assert [tuple(row) for row in rows] == [("a", 300), ("d", 4), ("last", 5)]
+    letters = sorted(app.dead_letters.list("pay"), key=lambda letter: str(letter.key))
+    assert [(letter.key, letter.reason, letter.attempts) for letter in letters] == [
+        ("b", "schema", 1),
+        ("c", "schema", 1),
+    ]
+    assert [json.loads(letter.body) for letter in letters] == [sent[1][1], sent[2][1]]
+
+
 def declared(accepts: str, schemas: str = "") -> str:
     """Return an app whose consumer accepts these versions."""
     return BASE.replace("topic: orders,", f"topic: orders, accepts: {{{accepts}}},") + schemas
@@ -173,6 +273,14 @@ def test_versions_and_functions_are_read_from_a_file(tmp_path: Path) -> None:
     assert loaded(tmp_path, text).plan.consumers[0].handler.name.endswith(":handle")
 
 
+MORE = """
+from oncemq import Envelope
+class Later:
+    async def __call__(self, body): ...
+later_object = Later()
+def parts(body): yield body
+def whole(envelope: Envelope) -> None: ...
+"""
 REGISTERED = "schemas: {versions: {orders: {1: {type: object}, 3: {type: object}}}}\n"
 
 
@@ -196,6 +304,15 @@ REGISTERED = "schemas: {versions: {orders: {1: {type: object}, 3: {type: object}
         ),
         (declared("version: body.v, versions: [1, 2], upcasters: {1: MODULE:later}"), "is no function"),
         (
+            declared("version: body.v, versions: [1, 2], upcasters: {1: MODULE:later_object}"),
+            "is no function",
+        ),
+        (declared("version: body.v, versions: [1, 2], upcasters: {1: MODULE:parts}"), "is no function"),
+        (
+            declared("version: body.v, versions: [1]").replace("MODULE:handle", "MODULE:whole"),
+            "it takes no payload, so `accepts` would refuse no version",
+        ),
+        (
             declared("version: body.v, versions: [2, 3], upcasters: {2: MODULE:handle}", REGISTERED),
             "version 2 of 'orders' is not registered – registered are 1, 3",
         ),
@@ -203,6 +320,6 @@ REGISTERED = "schemas: {versions: {orders: {1: {type: object}, 3: {type: object}
 )
 def test_what_cannot_work_is_refused_in_words(tmp_path: Path, text: str, said: str) -> None:
     """At its line, before anything starts."""
-    (problem,) = problems(tmp_path, text, handlers=HANDLERS)
+    (problem,) = problems(tmp_path, text, handlers=HANDLERS + MORE)
     assert problem.startswith("app.yaml:7:")
     assert said in problem

@@ -9,6 +9,7 @@ from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any, Final
 
 from oncemq.common.clock import Clock
+from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
 from oncemq.config.build.importing import import_object
 from oncemq.config.build.shared_parts import Reporter
@@ -25,6 +26,7 @@ from oncemq.engine.base.final_failures import FinalGuard
 from oncemq.errors import ConfigError, MissingExtra, OnceMQError
 from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.middlewares import AfterCommit, Middleware, doubts, middleware_of
+from oncemq.handler.signature import code_of
 from oncemq.handler.upcasting import Upcast, Upcasts
 from oncemq.message.envelope import Message
 from oncemq.message.expressions import compile_expression
@@ -220,7 +222,7 @@ def build_upcasts(
         except WrongValue as error:
             report.error(path, error)
             continue
-        if not callable(found) or inspect.iscoroutinefunction(found):
+        if not _returns_a_body(found):
             report.at(
                 path,
                 f"the upcaster of version {version}, {named!r}, is no function",
@@ -239,6 +241,29 @@ def build_upcasts(
     if len(steps) < len(accepts.upcasters):
         return None
     return Upcasts(accepts.version, accepts.versions, accepts.without, steps, decode, settled.topic)
+
+
+def _returns_a_body(function: Any) -> bool:
+    """Return whether a call returns its result at once, which one of a coroutine function or a generator does not."""
+    if not callable(function):
+        return False
+    code = code_of(function)
+    deferred = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    return not any(is_deferred(code) for is_deferred in deferred)
+
+
+def require_payload(handler: BoundHandler, upcast: Upcast | None) -> BoundHandler:
+    """Return the handler.
+
+    Raises:
+        ConfigError: the consumer accepts some versions, but the handler takes no payload: then no version would be read.
+    """
+    if upcast is not None and not handler.takes_payload:
+        text = f"handler {handler.name}: it takes no payload, so `accepts` would refuse no version"
+        raise ConfigError(
+            [Problem(text, "add a parameter for the body, like order: dict, or leave accepts out")]
+        )
+    return handler
 
 
 def _failure(run: Run, item: Item) -> FinalFailure:  # noqa: ARG001

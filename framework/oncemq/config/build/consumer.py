@@ -19,6 +19,7 @@ from oncemq.config.build.around_handlers import (
     build_upcasts,
     expiry_of,
     guard_of,
+    require_payload,
     with_spans,
 )
 from oncemq.config.build.catalog import Catalog
@@ -311,7 +312,7 @@ def _bind(
     bound_by, named = dict[str, BoundHandler](), _named_handlers(settled)
     for value, function in functions.items():
         try:
-            bound_by[value] = bind(
+            bound = bind(
                 function,
                 name=_name_of(function, named[value]),
                 provided=provided,
@@ -320,6 +321,7 @@ def _bind(
                 body_format=settled.format,
                 upcast=upcast,
             )
+            bound_by[value] = require_payload(bound, upcast)
         except OnceMQError as error:
             around.report.error(_path_of(value, settled), error)
     if len(bound_by) < len(functions):

@@ -137,6 +137,18 @@ DEFECTS = (
         ["tests/unit/handler/test_upcasting.py::test_another_version_is_a_dead_letter"],
     ),
     Defect(
+        "version-never-read",
+        "A handler that takes no payload, by which no version is read, is refused where a consumer accepts some versions.",
+        [
+            Edit(
+                "framework/oncemq/config/build/around_handlers.py",
+                "if upcast is not None and not handler.takes_payload:",
+                "if False:",
+            )
+        ],
+        ["tests/unit/handler/test_upcasting.py::test_what_cannot_work_is_refused_in_words"],
+    ),
+    Defect(
         "unknown-route-ignored",
         "A message without a route is refused unless the app says otherwise.",
         [
