@@ -55,17 +55,17 @@ class SharedRate:
         client: the app's Redis.
         scope: the consumer's scope in the ledger.
         clock: the source of time.
-        warn: called with a text when Redis begins to fail.
+        warned: called with a text when Redis begins to fail.
     """
 
     def __init__(
-        self, rule: RateRule, client: RedisClient, scope: str, clock: Clock, warn: Callable[[str], object]
+        self, rule: RateRule, client: RedisClient, scope: str, clock: Clock, warned: Callable[[str], object]
     ) -> None:
         self._rule = rule
         self._client = client
         self._scope = scope
         self._clock = clock
-        self._warn = warn
+        self._warned = warned
         self._burst = math.floor(burst_of(rule.limit, rule.burst))
         self._wanted = max(1, min(self._burst, math.ceil(rule.limit * _AT_ONCE)))
         self._keeps = max(_KEPT, self._wanted / rule.limit)
@@ -120,8 +120,9 @@ class SharedRate:
             self._alone = True
             if says:
                 self._said_at = now
+        warned = self._warned
         if says:
-            self._warn(
+            warned(
                 f"the rate of {self._scope}, {self._rule.text}, is not shared while Redis is away: each process keeps "
                 f"to it by itself: {error}"
             )
