@@ -345,7 +345,7 @@ class GroupMember:
     def _renew_metadata(self) -> None:
         """Ask what partitions there are: the group may assign one that was added after the client had last asked.
 
-        By itself the client asks every five minutes, and until then it does not know the partition.
+        By itself the client asks every half minute, and until then it does not know the partition.
         """
         with contextlib.suppress(KafkaException):
             self._client.list_topics(self._reads, timeout=ASK)

@@ -126,6 +126,12 @@ class Publishers:
     def __init__(self, topics: Mapping[str, OutgoingTopic]) -> None:
         self._topics = topics
 
+    def trial(self) -> Publisher:
+        """Return a publisher whose messages go nowhere, to find what cannot be published; no hook sees them."""
+        return Publisher(
+            {name: topic.with_hooks(()) for name, topic in self._topics.items()}, Collected(), None
+        )
+
     def of_item(self, run: Run, item: Item) -> Publisher:
         """Return the publisher of one message: its messages are sent if that message is applied."""
         return Publisher(self._topics, run, item)

@@ -159,7 +159,7 @@ class StateMachine(Strategy):
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Lock and read the state of every key."""
-        run.notes[self], run.notes[self._timeouts] = {}, {}
+        run.notes[self], run.notes[self._timeouts] = {}, []
         self._store.load(run, items)
         self._prints.load(run, items)
 
@@ -176,8 +176,7 @@ class StateMachine(Strategy):
         except LookupError as error:
             return reject(f"key {item.key!r}: {error.args[0]}")
         if step is Step.NEXT or (step is Step.EARLY and self._early == "run"):
-            run.notes[self][item] = wanted  # the handler may change the payload
-            run.notes[self._timeouts][item] = current
+            run.notes[self][item] = (current, wanted)  # the handler may change the payload
             return self._prints.may_run(run, item)
         if step is Step.SAME:
             return self._prints.same(run, item, wanted)
@@ -186,10 +185,10 @@ class StateMachine(Strategy):
     def record(self, run: Run, item: Item) -> None:
         """Let the key's next item see the state that this item reached."""
         if item.verdict is PROCEED:
-            self._store.change(run, item, run.notes[self][item])
-            if self._timeouts:
-                self._timeouts.moved(run, item, run.notes[self._timeouts][item], run.notes[self][item])
-            self._prints.took(run, item, run.notes[self][item])
+            current, wanted = run.notes[self][item]
+            self._store.change(run, item, wanted)
+            self._timeouts.moved(run, item, current, wanted)
+            self._prints.took(run, item, wanted)
             if self.parks:
                 run.wake[item.key] = None
 
@@ -201,6 +200,7 @@ class StateMachine(Strategy):
         """Write the states."""
         self._store.save(run)
         self._prints.save(run)
+        self._timeouts.save(run)
 
     def committed(self, run: Run) -> None:
         """Warn about messages that have waited too long."""

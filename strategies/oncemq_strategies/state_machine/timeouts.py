@@ -7,9 +7,11 @@ from typing import Any
 
 from oncemq.common.clock import Clock
 from oncemq.common.durations import format_duration, parse_duration
-from oncemq.contracts.publisher import Collected, Publishers
+from oncemq.common.error_text import describe
+from oncemq.contracts.publisher import Publishers
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import Culprits, retry
 from oncemq.errors import Unpublishable
 from oncemq.registry import did_you_mean
 from oncemq_strategies.common.options import Options
@@ -69,7 +71,7 @@ class StateTimeouts:
             found[state] = _timeout(given, state, declared)
             if publishers is None:
                 given.refuse("nothing can be published here", "leave `timeouts` out", name="timeouts")
-            trial, body = publishers.of_function(Collected()), _body("key", state, found[state], scope.clock)
+            trial, body = publishers.trial(), _body("key", state, found[state], scope.clock)
             try:
                 trial.publish(found[state].topic, body, key=body["key"], delay=found[state].after)
                 trial.cancel(found[state].topic, key=body["key"])
@@ -82,12 +84,27 @@ class StateTimeouts:
         return cls(found, publishers, scope.clock)
 
     def moved(self, run: Run, item: Item, before: str | None, state: str) -> None:
-        """Cancel the time-out of the state that the message's entity has left, and begin that of the new one."""
-        publishers = self._publishers
-        if publishers is None:
-            return
+        """Note that the message's entity has left a state for another one, or the same again."""
+        if self._by_state:
+            run.notes[self].append((item, before, state))
+
+    def save(self, run: Run) -> None:
+        """Cancel the time-outs of states that entities have left, and begin those of the new ones.
+
+        Raises:
+            Culprits: a middleware of the user's refused a message; the others run again without it.
+        """
+        for item, before, state in run.notes[self]:
+            try:
+                self._publish(run, item, before, state)
+            except Exception as error:
+                why = f"the time-out of state {state!r} cannot be published: {describe(error)}"
+                raise Culprits({item: retry(why, error=error)}) from error
+
+    def _publish(self, run: Run, item: Item, before: str | None, state: str) -> None:
+        assert self._publishers is not None
         left, entered = self._by_state.get(before or ""), self._by_state.get(state)
-        publisher = publishers.of_item(run, item)
+        publisher = self._publishers.of_item(run, item)
         if left is not None:
             publisher.cancel(left.topic, key=item.key)
         if entered is not None:

@@ -7,11 +7,10 @@ import sys
 import time
 
 from oncemq.common.clock import SystemClock
-from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.rates.rule import RateRule
 from oncemq.engine.rates.shared_rate import SharedRate
-from oncemq.message.envelope import Delivery, Message
 from oncemq.redis.connect import make_client
+from support.queued import waiting
 
 
 def main() -> None:
@@ -35,16 +34,6 @@ def say(line: str) -> None:
     """Tell the test."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def waiting(clock: SystemClock, count: int) -> Scheduler:
-    """Return a scheduler in which so many messages wait, each with a key of its own."""
-    scheduler = Scheduler(clock)
-    for number in range(count):
-        delivery = Delivery(Message("orders", b""), token=number, generation=1)
-        delivery.key = str(number)
-        scheduler.put([delivery])
-    return scheduler
 
 
 if __name__ == "__main__":

@@ -5,12 +5,26 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from sqlalchemy.orm import Session
+from sqlalchemy import select, update
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from oncemq import App, ConfigError, Publisher
 from oncemq.handler.routes import text_of
 from oncemq.testing import TestApp
 from support.declared import BASE, HANDLERS, loaded, problems
+
+
+class Base(DeclarativeBase):
+    """Of the tables below."""
+
+
+class Line(Base):
+    """What a handler has written."""
+
+    __tablename__ = "lines"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    text: Mapped[str]
 
 
 class Paid(BaseModel):
@@ -194,6 +208,8 @@ def test_routes_are_read_from_a_file(tmp_path: Path) -> None:
             "`routes` and `handler` exclude each other",
         ),
         (BASE.replace(', handler: "MODULE:handle"', ""), "`handler` is missing"),
+        (BASE.replace('"MODULE:handle"', " "), "`handler` is missing"),
+        (BASE.replace('handler: "MODULE:handle"', "routes: "), "`handler` is missing"),
     ],
 )
 def test_what_cannot_work_is_refused_in_words(tmp_path: Path, text: str, said: str) -> None:
@@ -201,6 +217,41 @@ def test_what_cannot_work_is_refused_in_words(tmp_path: Path, text: str, said: s
     (problem,) = problems(tmp_path, text)
     assert problem.startswith("app.yaml:7:")
     assert said in problem
+
+
+def test_neighbours_on_other_routes_do_not_notice_a_failure() -> None:
+    """One adds an object, one fails once after it wrote, one mixes objects and statements: each takes effect once."""
+    app = App("shop", brokers={"main": "embedded://"}, database="sqlite:///unused.db")
+    app.topic("orders", key="body.id", identity="message_id", strategies=["unique_key"])
+    routes = app.routes(topic="orders", name="events", by="body.type")
+    failed = list[str]()
+
+    @routes.route("adds")
+    def adds(order: dict[str, Any], session: Session) -> None:
+        session.add(Line(id=order["id"], text="adds"))
+
+    @routes.route("fails")
+    def fails(order: dict[str, Any], session: Session) -> None:
+        session.add(Line(id=order["id"], text="fails"))
+        session.flush()
+        if not failed:
+            failed.append(order["id"])
+            raise ValueError("once")
+
+    @routes.route("mixes")
+    def mixes(order: dict[str, Any], session: Session) -> None:
+        session.add(Line(id=order["id"], text="mixes"))
+        session.execute(update(Line).where(Line.id == order["id"]).values(text="mixed"))
+
+    with TestApp(app, tables=Base.metadata) as test:
+        kinds = ("adds", "fails", "mixes", "adds", "mixes")
+        bodies = [{"id": str(number), "type": kind} for number, kind in enumerate(kinds)]
+        outcomes = test.publish_many("orders", bodies)
+        assert [outcome.applied for outcome in outcomes] == [True, False, True, True, True]
+        test.clock.advance("10m")
+        with test.session() as session:
+            lines = session.scalars(select(Line).order_by(Line.id)).all()
+            assert [line.text for line in lines] == ["adds", "fails", "mixed", "adds", "mixed"]
 
 
 def test_a_batch_has_several_routes(tmp_path: Path) -> None:

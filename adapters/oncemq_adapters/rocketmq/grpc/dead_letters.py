@@ -80,8 +80,13 @@ def remove_untranslatable_heads(desk: Operations, topic: ProxiedTopic, group: st
     """
     removed = 0
     for place in desk.routes.ask(topic.name).readable:
-        while (head := _head(desk.brokers, place, topic.name, group)) is not None and not _fits(head):
+        passed = -1
+        # Each head once: where the group's position does not follow, its next look would find the same one again.
+        while (head := _head(desk.brokers, place, topic.name, group)) is not None and head.offset > passed:
+            if _fits(head):
+                break
             _bury(desk, head, place, group, consumer)
+            passed = head.offset
             removed += 1
     return removed
 
@@ -124,7 +129,11 @@ def _bury(desk: Operations, head: StoredMessage, place: Place, group: str, consu
     if failure is not None:
         raise failure
     # A death between the two leaves a second dead letter; the other order could lose the message.
-    commit_offset(desk.brokers.get(broker), group, head.topic, number, head.offset + 1)
+    connection = desk.brokers.get(broker)
+    if (
+        committed_offset(connection, group, head.topic, number) == head.offset
+    ):  # else another process has passed it
+        commit_offset(connection, group, head.topic, number, head.offset + 1)
     structlog.get_logger("oncemq").error(
         "RocketMQ's proxy cannot translate the first message of a FIFO queue; it is a dead letter now",
         consumer=consumer,

@@ -36,7 +36,7 @@ def _check_handlers(tree: Fields, problems: Problems) -> None:
     for key, consumer in consumers.fields.items() if isinstance(consumers, Fields) else ():
         if not isinstance(consumer, Fields):
             continue
-        handler, routes = "handler" in consumer.fields, "routes" in consumer.fields
+        handler, routes = (_is_written(consumer, name) for name in ("handler", "routes"))
         if not handler and not routes:
             problems.add(
                 key_position(tree, ("consumers", key)),
@@ -49,6 +49,11 @@ def _check_handlers(tree: Fields, problems: Problems) -> None:
                 "`routes` and `handler` exclude each other",
                 "write the handler of all other messages as otherwise: below routes",
             )
+
+
+def _is_written(consumer: Fields, name: str) -> bool:
+    """Return whether the consumer has this name with a value; `handler:` without one is as if it were not there."""
+    return name in consumer.fields and plain(consumer.fields[name]) is not None
 
 
 def _check_names(tree: Fields, problems: Problems) -> None:

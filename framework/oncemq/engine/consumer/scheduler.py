@@ -70,8 +70,9 @@ class Scheduler:
         """
         # Not without a time-out: so it is called on event loops, where nothing may block. Only for messages that wait here:
         # what an idle process took would be missing in the others.
-        if self.rate_limit is not None and timeout > 0 and self._ready:
-            self.rate_limit.prepare()
+        asked = self.rate_limit
+        if asked is not None and timeout > 0 and self._ready:
+            asked.prepare()
         with self._lock:
             self._wake_sleepers()
             if not self._ready and not self._closed:

@@ -50,6 +50,24 @@ DEFECTS = (
         [f"{BREAKING}/test_control.py::test_a_longer_pause_of_another_process_is_not_shortened[sqlite]"],
     ),
     Defect(
+        "limit-ends-under-a-worker",
+        "A worker goes on when its limit ends while it asks.",
+        [
+            Edit(
+                "framework/oncemq/engine/consumer/scheduler.py",
+                "asked is not None",
+                "self.rate_limit is not None",
+            ),
+            Edit(
+                "framework/oncemq/engine/consumer/scheduler.py",
+                "asked.prepare()",
+                "self.rate_limit.prepare()",
+            ),
+            Edit("framework/oncemq/engine/consumer/scheduler.py", "        asked = self.rate_limit\n", ""),
+        ],
+        ["tests/unit/engine/rates/test_rate_limit.py::test_a_limit_may_end_while_a_worker_asks"],
+    ),
+    Defect(
         "rate-limit-saved-up",
         "A limited consumer has no burst after a quiet time.",
         [

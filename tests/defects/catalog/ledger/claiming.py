@@ -26,17 +26,31 @@ DEFECTS = (
         [
             Edit(
                 "strategies/oncemq_strategies/state_machine/timeouts.py",
-                "publisher = publishers.of_item(run, item)",
-                "publisher = publishers.of_run(run)",
+                "publisher = self._publishers.of_item(run, item)",
+                "publisher = self._publishers.of_run(run)",
             ),
             Edit(
                 "strategies/oncemq_strategies/state_machine/strategy.py",
-                "            run.notes[self._timeouts][item] = current\n",
-                "            run.notes[self._timeouts][item] = current\n"
-                "            self._timeouts.moved(run, item, current, wanted)\n",
+                "            run.notes[self][item] = (current, wanted)",
+                "            self._timeouts.moved(run, item, current, wanted)\n"
+                "            run.notes[self][item] = (current, wanted)",
             ),
         ],
         ["tests/unit/strategies/state_machine/test_timeouts.py::test_copies_and_late_messages_begin_no_time"],
+    ),
+    Defect(
+        "state-timeout-stops-its-consumer",
+        "A time-out that a middleware refuses is a retry of its message, and no pause of the consumer.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/state_machine/timeouts.py",
+                "except Exception as error:",
+                "except ZeroDivisionError as error:",
+            )
+        ],
+        [
+            "tests/unit/strategies/state_machine/test_timeouts.py::test_a_middleware_that_refuses_one_time_out_harms_no_other[sqlite]"
+        ],
     ),
     Defect(
         "claims-messages-not-stored",

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from oncemq.common.clock import SystemClock
 from oncemq.engine.consumer.scheduler import Scheduler
-from oncemq.engine.rates.rate_limit import LowestOf, RateLimit, lowest
-from oncemq.message.envelope import Delivery, Message
+from oncemq.engine.rates.rate_limit import Limit, LowestOf, RateLimit, lowest
 from oncemq.testing.fake_clock import FakeClock
+from support.queued import put, waiting
 
 
 def taken(clock: FakeClock, scheduler: Scheduler, seconds: int) -> int:
@@ -18,16 +18,6 @@ def taken(clock: FakeClock, scheduler: Scheduler, seconds: int) -> int:
         scheduler.done(found)
         count += len(found)
     return count
-
-
-def waiting(clock: FakeClock, count: int) -> Scheduler:
-    """Return a scheduler in which so many messages wait, each with a key of its own."""
-    scheduler = Scheduler(clock)
-    for number in range(count):
-        delivery = Delivery(Message("orders", b""), token=number, generation=1)
-        delivery.key = str(number)
-        scheduler.put([delivery])
-    return scheduler
 
 
 def test_it_takes_no_more_than_its_rate() -> None:
@@ -61,6 +51,27 @@ def test_without_a_limit_all_are_taken() -> None:
     scheduler.rate_limit = RateLimit(1, clock)
     scheduler.rate_limit = None
     assert len(scheduler.take(500, 0.0)) == 100
+
+
+def test_a_limit_may_end_while_a_worker_asks() -> None:
+    """A breaker's thread takes it away between two looks of the worker, which then takes what is there."""
+
+    class Looked(Scheduler):
+        looks = 0
+
+        @property
+        def rate_limit(self) -> Limit | None:
+            self.looks += 1
+            return limit if self.looks == 1 else None
+
+        @rate_limit.setter
+        def rate_limit(self, found: Limit | None) -> None: ...
+
+    clock = FakeClock()
+    scheduler = Looked(clock)
+    limit = RateLimit(1, clock)
+    put(scheduler, 3)
+    assert len(scheduler.take(500, 1.0)) == 3
 
 
 def test_a_taker_that_waits_for_its_turn_returns_when_it_comes() -> None:

@@ -8,8 +8,8 @@ from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.rates.rule import RateRule
 from oncemq.engine.rates.shared_rate import SharedRate
 from oncemq.errors import RedisUnavailable
-from oncemq.message.envelope import Delivery, Message
 from oncemq.testing.fake_clock import FakeClock
+from support.queued import put
 
 Answer = Callable[[], list[int]]
 
@@ -30,14 +30,6 @@ class Answering:
 def limit_of(rule: RateRule, redis: Answering, clock: FakeClock, said: list[str]) -> SharedRate:
     """Return a process's part of the rate."""
     return SharedRate(rule, redis, "shop.pay", clock, said.append)  # type: ignore[arg-type]
-
-
-def put(scheduler: Scheduler, count: int) -> None:
-    """Let so many messages wait, each with a key of its own."""
-    for number in range(count):
-        delivery = Delivery(Message("orders", b""), token=number, generation=1)
-        delivery.key = str(number)
-        scheduler.put([delivery])
 
 
 def test_a_process_without_messages_asks_for_none() -> None:

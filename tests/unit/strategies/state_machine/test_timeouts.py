@@ -12,9 +12,9 @@ WAYS = {"placed": ["unpaid"], "unpaid": ["paid", "cancelled"], "paid": ["unpaid"
 TIMEOUTS = {"unpaid": {"after": "30m", "publish": "order.expired"}}
 
 
-def shop(database: str = "sqlite:///unused.db", **options: Any) -> App:
+def shop(database: str = "sqlite:///unused.db", middlewares: Any = None, **options: Any) -> App:
     """Return an app that follows orders, and refuses those that say so."""
-    app = App("shop", brokers={"main": "embedded://"}, database=database)
+    app = App("shop", brokers={"main": "embedded://"}, database=database, middlewares=middlewares)
     machine = {"to": "body.to", "transitions": WAYS, "final": ["cancelled"], "timeouts": TIMEOUTS, **options}
     app.topic(
         "orders", key="body.id", identity="message_id", strategies=["unique_key", {"state_machine": machine}]
@@ -110,6 +110,42 @@ def test_copies_and_late_messages_begin_no_time() -> None:
         assert refused.dead_letter
         app.clock.advance("11m")
         assert expired(app) == [("A-1", "unpaid")]
+
+
+class Refuses:
+    """Refuses what is published for one entity."""
+
+    def on_publish(self, publishing: Any) -> None:
+        """Look at the body."""
+        if publishing.topic == "order.expired" and publishing.body["key"] == "bad":
+            raise ValueError("not this one")
+
+
+def test_a_middleware_that_refuses_one_time_out_harms_no_other(database: str | None) -> None:
+    """Its message is retried, and the other entities of the unit move on; a start does not ask the middleware."""
+    with TestApp(shop(middlewares=[Refuses]), database=database) as app:
+        for id_ in ("A-1", "bad", "A-2"):
+            assert app.publish("orders", {"id": id_, "to": "placed"}).applied
+        bodies = [{"id": id_, "to": "unpaid"} for id_ in ("A-1", "bad", "A-2")]
+        first, bad, second = app.publish_many("orders", bodies)
+        assert first.applied
+        assert second.applied
+        assert bad.retried
+        assert bad.reason == "the time-out of state 'unpaid' cannot be published: ValueError: not this one"
+        app.clock.advance("1h")
+        assert sorted(expired(app)) == [("A-1", "unpaid"), ("A-2", "unpaid")]
+
+
+@pytest.mark.parametrize("key", ["ключ", "a'b\"c", "x" * 200, "<script>", "a b", "%"])
+def test_any_key_has_its_time_out(key: str) -> None:
+    """It is cancelled by the same key."""
+    with TestApp(shop()) as app:
+        moved(app, "placed", "unpaid", id_=key)
+        app.clock.advance("31m")
+        assert expired(app) == [(key, "unpaid")]
+        moved(app, "paid", "unpaid", "paid", id_=key)
+        app.clock.advance("1h")
+        assert len(expired(app)) == 1
 
 
 @pytest.mark.parametrize(
