@@ -102,9 +102,11 @@ class StateTimeouts:
                 raise Culprits({item: retry(why, error=error)}) from error
 
     def _publish(self, run: Run, item: Item, before: str | None, state: str) -> None:
-        assert self._publishers is not None
+        publishers = self._publishers
+        if publishers is None:
+            return
         left, entered = self._by_state.get(before or ""), self._by_state.get(state)
-        publisher = self._publishers.of_item(run, item)
+        publisher = publishers.of_item(run, item)
         if left is not None:
             publisher.cancel(left.topic, key=item.key)
         if entered is not None:

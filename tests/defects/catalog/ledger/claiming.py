@@ -26,8 +26,8 @@ DEFECTS = (
         [
             Edit(
                 "strategies/oncemq_strategies/state_machine/timeouts.py",
-                "publisher = self._publishers.of_item(run, item)",
-                "publisher = self._publishers.of_run(run)",
+                "publisher = publishers.of_item(run, item)",
+                "publisher = publishers.of_run(run)",
             ),
             Edit(
                 "strategies/oncemq_strategies/state_machine/strategy.py",
