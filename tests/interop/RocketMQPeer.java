@@ -22,12 +22,13 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * A peer on the official Java client: takes orders line by line, says what it received line by line.
  *
  * <p>produce TOPIC COUNT PREFIX PACKING | batch TOPIC COUNT PREFIX | delay TOPIC BODY MILLISECONDS | consume GROUP TOPIC
- * [later | once | RULE] | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | leave
+ * [later | once | RULE] | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | direct GROUP TOPIC KEY | leave
  */
 public final class RocketMQPeer {
     private final String servers;
@@ -65,6 +66,7 @@ public final class RocketMQPeer {
             case "delay" -> delay(order[1], order[2], Long.parseLong(order[3]));
             case "consume" -> consume(order[1], order[2], order.length > 3 ? order[3] : "");
             case "allocate" -> allocate(order[1], order[2], order[3].split(","), Arrays.asList(order[4].split(",")));
+            case "direct" -> direct(order[1], order[2], order[3]);
             case "leave" -> consumer.shutdown();
             default -> throw new IllegalArgumentException(order[0]);
         }
@@ -125,6 +127,22 @@ public final class RocketMQPeer {
             rule(rule).allocate("group", member, queues, members)
                     .forEach(queue -> text.append(' ').append(queue.getBrokerName()).append('/').append(queue.getQueueId()));
             received(0, text.toString().getBytes(StandardCharsets.UTF_8), Map.of());
+        }
+    }
+
+    /** Has a group's only member run the message of a key, and tells its answer as the body of a message. */
+    private void direct(String group, String topic, String key) throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt(login, 30_000);
+        admin.setNamesrvAddr(servers);
+        admin.setInstanceName("peer-" + System.nanoTime());
+        admin.start();
+        try {
+            String member = admin.examineConsumerConnectionInfo(group).getConnectionSet().iterator().next().getClientId();
+            String id = admin.queryMessage(topic, key, 1, 0, Long.MAX_VALUE).getMessageList().get(0).getMsgId();
+            Object result = admin.consumeMessageDirectly(group, member, topic, id);
+            received(0, result.toString().getBytes(StandardCharsets.UTF_8), Map.of());
+        } finally {
+            admin.shutdown();
         }
     }
 

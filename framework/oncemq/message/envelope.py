@@ -242,6 +242,7 @@ class Delivery:
         crashes: how often a process certainly died because of it; each is charged as an attempt.
         source: its source if that was not the broker; also settles it; never lost with a connection.
         parked_at: when it was parked in the ledger, aware; None if it is not parked.
+        outcome: the name of its verdict, set before it is settled; empty until then.
     """
 
     __slots__ = (
@@ -256,6 +257,7 @@ class Delivery:
         "immediate",
         "key",
         "message",
+        "outcome",
         "parked_at",
         "payload",
         "refusal",
@@ -291,6 +293,7 @@ class Delivery:
         self.source = source
         self.parked_at: datetime | None = None
         self.settled = False
+        self.outcome = ""
 
     def __repr__(self) -> str:
         return f"<Delivery {self.message.topic} key={self.key!r} attempt={self.message.attempt}>"

@@ -1,7 +1,16 @@
 """Every seeded defect, by what it hurts."""
 
 from defects.catalog import looking_after, page
-from defects.catalog.brokers import adapters, guarding, hostile_messages, kafka, publishing, reading, rocketmq
+from defects.catalog.brokers import (
+    adapters,
+    beside_java,
+    guarding,
+    hostile_messages,
+    kafka,
+    publishing,
+    reading,
+    rocketmq,
+)
 from defects.catalog.engine import (
     acknowledging,
     alone,
@@ -37,6 +46,7 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *one_clock.DEFECTS,
     *alone.DEFECTS,
     *rocketmq.DEFECTS,
+    *beside_java.DEFECTS,
     *kafka.DEFECTS,
     *stored.DEFECTS,
     *sharding.DEFECTS,

@@ -38,7 +38,7 @@ from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq.properties import with_headers
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
 from oncemq_adapters.rocketmq.remoting.broker_checks import examine, examine_publishing
-from oncemq_adapters.rocketmq.remoting.consumer import settlement
+from oncemq_adapters.rocketmq.remoting.consumer import direct_runs, settlement
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member, members_of
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
@@ -74,6 +74,8 @@ def hold_back(
         window, queue, stored = request.delivery.token
         unclaim(request.delivery)
         request.delivery.settled = True
+        if (direct := direct_runs.queue_of(request.delivery)) is not None:
+            direct.tell()
         member.steward.at(request.delay.total_seconds(), window.again, queue, _marked(stored, request))
     return failed
 
@@ -200,6 +202,7 @@ class RocketMQAdapter:
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's retries, then finish it; in order, where a queue is one by one."""
+        direct_runs.note(later)
         ordered: list[RetryRequest] = []
         free: list[RetryRequest] = []
         for request in later:
@@ -211,9 +214,10 @@ class RocketMQAdapter:
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's dead letters, then finish it."""
-        return settlement.move(
-            [(request.delivery, partial(self._dead_copy, request)) for request in dead], self._send
-        )
+        direct_runs.note(dead)
+        dead, letters = direct_runs.without_letters(dead)
+        moves = [(request.delivery, partial(self._dead_copy, request)) for request in dead]
+        return [*settlement.move(moves, self._send), *settlement.acknowledge(letters)]
 
     def publish_dead_letters(
         self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
@@ -224,7 +228,8 @@ class RocketMQAdapter:
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Redeliver messages that were never started, or leave them to the queue's next owner."""
-        return settlement.give_back(deliveries)
+        free, direct = direct_runs.without_direct(deliveries)
+        return [*settlement.give_back(free), *settlement.acknowledge(direct)]
 
     def publish(
         self, topic: str, options: Mapping[str, Any], messages: Sequence[OutgoingMessage]

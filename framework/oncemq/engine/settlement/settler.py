@@ -132,6 +132,8 @@ class Settler:
 
         RETURNED and Defer need no settlement: the caller keeps those deliveries.
         """
+        for delivery, verdict in verdicts:
+            delivery.outcome = verdict.outcome
         done = [delivery for delivery, verdict in verdicts if verdict.acknowledged]
         if done:
             self._point("before-ack")

@@ -8,7 +8,7 @@ from oncemq.common.forked import withhold
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.remoting.client.routes import Patience, Routes
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Deferred
 from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
 
 
@@ -30,7 +30,7 @@ class Brokers:
         address: Address,
         routes: Routes,
         hello: Callable[[Connection], None],
-        on_request: Callable[[str, Frame], bytes | None] | None = None,
+        on_request: Callable[[str, Frame], bytes | Deferred | None] | None = None,
         on_close: Callable[[str], None] | None = None,
     ) -> None:
         self._address = address

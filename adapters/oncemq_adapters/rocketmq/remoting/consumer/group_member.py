@@ -21,6 +21,7 @@ from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.consumer.broker_recovery import BrokerRecovery
 from oncemq_adapters.rocketmq.remoting.consumer.consume_rates import SAMPLE_EVERY, ConsumeRates
+from oncemq_adapters.rocketmq.remoting.consumer.direct_runs import DirectRuns
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, QueueKey
@@ -30,6 +31,7 @@ from oncemq_adapters.rocketmq.remoting.consumer.rebalance import Rebalance
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Subscriptions
 from oncemq_adapters.rocketmq.remoting.consumer.unsettled_gap import tidy
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Deferred
 from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
@@ -135,6 +137,7 @@ class Member:
             lambda: self.steward.at(0, self._leave_if_idle),
         )
         self._rates = ConsumeRates(lambda: list(self.assignment.queues.values()))
+        self._direct = DirectRuns(self.parts, self.brokers, self.assignment.fresh_generation, fifo=self.fifo)
         for window in self.windows:
             window.on_settled = self._room.settled
 
@@ -264,7 +267,7 @@ class Member:
         self.brokers.away(broker, None)
         self._returned.use(broker)
 
-    def _asked(self, _broker: str, frame: Frame) -> bytes | None:
+    def _asked(self, broker: str, frame: Frame) -> bytes | Deferred | None:
         """Answer the broker; on a connection's thread."""
         if frame.code == codes.CONSUMERS_CHANGED:
             self.steward.at(0, self._commit_all)
@@ -278,6 +281,8 @@ class Member:
                 fifo=self.fifo,
                 servers=";".join(self._address.name_servers),
             )
+        elif frame.code == codes.CONSUME_DIRECTLY and not self._closed:
+            return self._direct.run(broker, frame)
         return None
 
     def _reset(self, body: bytes) -> None:

@@ -74,6 +74,15 @@ class PrefetchWindow:
                 self._waiting.extend([(queue, message) for message in messages])
             self._flush()
 
+    def delivery_of(self, queue: ProcessQueue, message: StoredMessage) -> Delivery:
+        """Return a message's delivery."""
+        return Delivery(message_of(self._topic, message), Token(self, queue, message), queue.generation)
+
+    def hand_over(self, delivery: Delivery) -> None:
+        """Deliver something that counts for nothing here, whether there is room or not."""
+        with self._turn:
+            self._sink.deliver([delivery], self.consumer)
+
     def settled(self, queue: ProcessQueue, count: int, unpacked: int) -> None:
         """Note that deliveries of a queue are out no more, and deliver messages that wait for room."""
         self.leave(queue, count, unpacked)

@@ -318,6 +318,10 @@ class Rebalance:
                 failure = MalformedFrame(f"a list of members makes no sense: {error!r}")
         raise failure or MalformedFrame("no broker lists the members")
 
+    def fresh_generation(self) -> int:
+        """Return a generation that no assignment has; from any thread."""
+        return next(self._generations)
+
     def _begin(self, key: QueueKey, deadline: float) -> None:
         self.generation = next(self._generations)
         queue = self.queues[key] = ProcessQueue(key, self.generation)

@@ -67,6 +67,10 @@ class Subscriptions:
         """Return the windows with room for what was left for them on the broker."""
         return [window for window in self.windows_of(queue) if queue.has_left(window) and window.has_room]
 
+    def part(self, topic: str) -> Part | None:
+        """Return the subscription to a topic."""
+        return self._parts.get(topic)
+
     def selection(self, topic: str) -> Selection:
         """Return what is subscribed to of a topic."""
         part = self._parts.get(topic)

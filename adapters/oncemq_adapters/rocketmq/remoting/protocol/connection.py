@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Event, Lock, Thread, get_ident
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -182,6 +182,14 @@ Request = tuple[int, Fields, bytes, Done | None]
 ANSWER_WITHIN = 5.0
 
 
+class Deferred:
+    """An answer that `Connection.answer` sends later."""
+
+
+DEFERRED: Final = Deferred()
+OnRequest = Callable[[Frame], bytes | Deferred | None]
+
+
 class Connection:
     """Connected from the start; once lost it stays lost, and fails whatever waits for an answer.
 
@@ -189,7 +197,8 @@ class Connection:
         address: account, TLS and time-outs.
         peer: `host:port`.
         what: how errors call the peer.
-        on_request: called with the broker's requests; returns the answer's body, or None for no answer.
+        on_request: called with the broker's requests; returns the answer's body, DEFERRED if that follows, or None where
+            it is not supported.
         on_close: called when the connection is lost.
 
     Attributes:
@@ -204,7 +213,7 @@ class Connection:
         address: Address,
         peer: str,
         what: str,
-        on_request: Callable[[Frame], bytes | None] | None = None,
+        on_request: OnRequest | None = None,
         on_close: Callable[["Connection"], None] | None = None,
     ) -> None:
         self.peer = peer
@@ -269,6 +278,10 @@ class Connection:
         if answer[0] is not None:
             raise answer[0]
         return answer[1], answer[2]
+
+    def answer(self, number: int, body: bytes) -> None:
+        """Answer a request of the peer, of which DEFERRED was returned; from any thread."""
+        self._send(encode(codes.SUCCESS, number, {}, body, codes.ANSWER))
 
     def close(self, why: BaseException | str = "closed") -> None:
         """Disconnect, and fail waiting requests."""
@@ -337,7 +350,7 @@ class Connection:
 
     def _answer(self, frame: Frame) -> None:
         body = self._on_request(frame) if self._on_request is not None else None
-        if frame.flag & codes.ONE_WAY:
+        if frame.flag & codes.ONE_WAY or isinstance(body, Deferred):
             return
         code = codes.SUCCESS if body is not None else codes.NOT_SUPPORTED
         self._send(encode(code, frame.opaque, {}, body or b"", codes.ANSWER))

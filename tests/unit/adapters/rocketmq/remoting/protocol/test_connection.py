@@ -9,7 +9,7 @@ import pytest
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.remoting.protocol import codes, connection
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.connection import DEFERRED, Connection, OnRequest
 from oncemq_adapters.rocketmq.remoting.protocol.frames import OUR_VERSION, FrameReader, encode
 
 WITHIN = 5.0
@@ -20,6 +20,7 @@ class Peer:
 
     def __init__(self) -> None:
         self.sent: list[list[int]] = []
+        self.codes: list[int] = []
         self._come: SimpleQueue[bytes] = SimpleQueue()
 
     def says(self, *parts: bytes) -> None:
@@ -28,7 +29,9 @@ class Peer:
 
     def send(self, data: bytes) -> None:
         """Note which requests were sent together."""
-        self.sent.append([frame.opaque for frame in FrameReader().feed(data)])
+        frames = list(FrameReader().feed(data))
+        self.codes += [frame.code for frame in frames]
+        self.sent.append([frame.opaque for frame in frames])
 
     def receive(self) -> bytes:
         """Wait for what the test says."""
@@ -55,9 +58,14 @@ def answer(number: int) -> bytes:
     return encode(codes.SUCCESS, number, {}, b"", codes.ANSWER)
 
 
-def connected() -> Connection:
+def connected(on_request: OnRequest | None = None) -> Connection:
     """Return a connection to the peer."""
-    return Connection(parse_address("rocketmq://localhost", {}), "localhost:1", "the broker")
+    return Connection(parse_address("rocketmq://localhost", {}), "localhost:1", "the broker", on_request)
+
+
+def question(number: int, flag: int = 0) -> bytes:
+    """Return a request of the peer that is unknown here."""
+    return encode(9999, number, {}, b"", flag)
 
 
 def test_requests_that_answers_cause_go_out_together(peer: Peer) -> None:
@@ -112,4 +120,30 @@ def test_a_relayed_answer_does_not_change_the_version_of_the_broker(peer: Peer) 
     peer.says(answer(1).replace(str(OUR_VERSION).encode(), b"459"), answer(2))
     assert handled.wait(WITHIN)
     assert opened.version == 459
+    opened.close()
+
+
+@pytest.mark.parametrize("on_request", [None, lambda _frame: None])
+def test_an_unknown_request_is_answered_as_not_supported(peer: Peer, on_request: OnRequest | None) -> None:
+    """At once, so that the broker's caller does not wait; one that wants no answer gets none."""
+    opened, handled = connected(on_request), Event()
+    opened.submit(codes.PULL_MESSAGE, {}, done=lambda *_: handled.set())
+    peer.says(question(70, codes.ONE_WAY), question(71))
+    peer.says(answer(1))
+    assert handled.wait(WITHIN)
+    assert peer.sent == [[1], [71]]
+    assert peer.codes == [codes.PULL_MESSAGE, codes.NOT_SUPPORTED]
+    opened.close()
+
+
+def test_an_answer_that_follows_is_not_given_before(peer: Peer) -> None:
+    """The handler of the request sends it, from whichever thread."""
+    opened, handled = connected(lambda _frame: DEFERRED), Event()
+    opened.submit(codes.PULL_MESSAGE, {}, done=lambda *_: handled.set())
+    peer.says(question(70))
+    peer.says(answer(1))
+    assert handled.wait(WITHIN)
+    assert peer.sent == [[1]]
+    opened.answer(70, b"done")
+    assert (peer.sent, peer.codes[1:]) == ([[1], [70]], [codes.SUCCESS])
     opened.close()

@@ -1,0 +1,47 @@
+"""Defects of what RocketMQ's Java clients and tools ask of a member."""
+
+from defects.defect import Defect, Edit
+
+REMOTING = "adapters/oncemq_adapters/rocketmq/remoting"
+DIRECT = f"{REMOTING}/consumer/direct_runs.py"
+DIRECT_TESTS = "tests/unit/adapters/rocketmq/remoting/consumer/test_direct_runs.py"
+CONNECTION_TESTS = "tests/unit/adapters/rocketmq/remoting/protocol/test_connection.py"
+
+DEFECTS = (
+    Defect(
+        "unknown-request-unanswered",
+        "A request that is unknown here is answered at once.",
+        [
+            Edit(
+                f"{REMOTING}/protocol/connection.py",
+                "codes.ONE_WAY or isinstance(body, Deferred):",
+                "codes.ONE_WAY or body is None or isinstance(body, Deferred):",
+            )
+        ],
+        [f"{CONNECTION_TESTS}::test_an_unknown_request_is_answered_as_not_supported[None]"],
+    ),
+    Defect(
+        "direct-run-answered-early",
+        "An administrator who has a message run is told what became of it.",
+        [
+            Edit(
+                f"{REMOTING}/protocol/connection.py",
+                "codes.ONE_WAY or isinstance(body, Deferred):",
+                "codes.ONE_WAY:",
+            )
+        ],
+        [f"{CONNECTION_TESTS}::test_an_answer_that_follows_is_not_given_before"],
+    ),
+    Defect(
+        "dead-letter-run-doubles-it",
+        "A dead letter that is run where it lies, and fails, makes no second one.",
+        [Edit(DIRECT, "is not None and queue.letter\n", "is not None and False\n")],
+        [f"{DIRECT_TESTS}::test_only_a_dead_letter_makes_no_other_one"],
+    ),
+    Defect(
+        "direct-run-of-another-tag",
+        "An administrator cannot have a consumer run what it does not subscribe to.",
+        [Edit(DIRECT, "if wanted and tag not in wanted:", "if False:")],
+        [f"{DIRECT_TESTS}::test_what_cannot_run_is_answered_at_once"],
+    ),
+)
