@@ -11,7 +11,9 @@ import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
@@ -28,7 +30,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * A peer on the official Java client: takes orders line by line, says what it received line by line.
  *
  * <p>produce TOPIC COUNT PREFIX PACKING | batch TOPIC COUNT PREFIX | delay TOPIC BODY MILLISECONDS | consume GROUP TOPIC
- * [later | once | RULE] | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | direct GROUP TOPIC KEY | leave
+ * [later | once | orderly | RULE] | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | direct GROUP TOPIC KEY | leave
  */
 public final class RocketMQPeer {
     private final String servers;
@@ -154,6 +156,14 @@ public final class RocketMQPeer {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setInstanceName("peer-" + System.nanoTime());
         consumer.subscribe(topic, "*");
+        if (how.equals("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                messages.forEach(message -> received(message));
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+            consumer.start();
+            return;
+        }
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             messages.forEach(message -> received(message));
             context.setDelayLevelWhenNextConsume(1);

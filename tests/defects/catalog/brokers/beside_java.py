@@ -39,6 +39,18 @@ DEFECTS = (
         [f"{DIRECT_TESTS}::test_only_a_dead_letter_makes_no_other_one"],
     ),
     Defect(
+        "orderly-lock-of-our-own",
+        "Orderly members of Java and ours wait for each other.",
+        [
+            Edit(
+                f"{REMOTING}/consumer/queue_locks.py",
+                "self._group = group if fifo else retry_topic(group)",
+                "self._group = retry_topic(group)",
+            )
+        ],
+        ["tests/interop/test_rocketmq_orderly.py::test_order_is_kept_while_members_join_and_leave"],
+    ),
+    Defect(
         "direct-run-of-another-tag",
         "An administrator cannot have a consumer run what it does not subscribe to.",
         [Edit(DIRECT, "if wanted and tag not in wanted:", "if False:")],
