@@ -1,4 +1,4 @@
-"""A group of Java's orderly members and ours: every queue is consumed in its order, whoever joins, leaves or dies."""
+"""A group of Java's orderly members and ours: every queue is consumed in its order, while members join, leave and die."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence

@@ -50,6 +50,7 @@ def test_url_and_options_are_understood() -> None:
         ({"password": "x", "username": "a", "tls": False, "ca": __file__}, "write tls: true"),
         ({"ca": "nowhere.pem"}, "cannot be read"),
         ({"addresses": "x"}, "addresses must say"),
+        ({"trace": True}, "consume through rocketmq://"),
     ],
 )
 def test_what_cannot_work_is_refused(options: dict[str, object], text: str) -> None:

@@ -1,5 +1,6 @@
 """Address of a RocketMQ and its credentials: from the URL and the broker's options, kept out of every text."""
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rocketmq.names import INSTEAD
 
 NAME_SERVER_PORT = 9876
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 SECOND = timedelta(seconds=1)
 
 TIMES = ("connect_timeout", "publish_timeout", "heartbeat", "handover")
@@ -23,6 +26,7 @@ KNOWN = (
     "namespace",
     "addresses",
     "mixed_subscriptions",
+    "trace",
     "tls",
     *TIMES,
     *TLS,
@@ -45,6 +49,7 @@ class Address:
         heartbeat: how often the brokers hear that a member lives.
         handover: how long a member waits for the former owner of a queue to finish.
         mixed_subscriptions: members of a group may subscribe to different topics or tags.
+        trace: the topic that is told of consumption; empty = none.
     """
 
     name_servers: tuple[str, ...]
@@ -58,6 +63,7 @@ class Address:
     heartbeat: timedelta
     handover: timedelta
     mixed_subscriptions: bool = False
+    trace: str = ""
 
     def reached(self, told: str) -> str:
         """Return where a broker is reached that tells this address."""
@@ -86,6 +92,7 @@ def parse_address(url: str, options: Mapping[str, Any]) -> Address:
         heartbeat=reader.duration("heartbeat", 10 * SECOND, SECOND, 60 * SECOND),
         handover=reader.duration("handover", 3 * SECOND, SECOND / 2, 30 * SECOND),
         mixed_subscriptions=reader.flag("mixed_subscriptions", default=False),
+        trace=_trace(reader),
     )
     check_login(reader, address.username, address.password)
     reader.finish()
@@ -144,9 +151,22 @@ def check_login(reader: OptionReader, username: str, password: str) -> None:
         reader.complain(missing, f"an access key and its secret belong together, {missing!r} is missing")
 
 
+def _trace(reader: OptionReader) -> str:
+    """Return the topic of the message trace; `true` is the one that brokers make by `traceTopicEnable`."""
+    declared = reader.options.get("trace", False)
+    if isinstance(declared, bool):
+        return TRACE_TOPIC if declared else ""
+    if isinstance(declared, str) and _TOPIC.fullmatch(declared):
+        return declared
+    reader.complain(
+        "trace", f"trace must be true, false or a topic of RocketMQ, not {declared!r}", "write trace: true"
+    )
+    return ""
+
+
 def _query(parts: SplitResult) -> dict[str, Any]:
     found: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for name in ("tls", "verify", "mixed_subscriptions"):
+    for name in ("tls", "verify", "mixed_subscriptions", "trace"):
         if found.get(name) in ("true", "false"):
             found[name] = found[name] == "true"
     return found

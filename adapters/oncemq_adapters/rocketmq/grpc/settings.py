@@ -27,6 +27,10 @@ KNOWN = (
     *("connect_timeout", "publish_timeout", "lease", "poll"),
 )
 
+_INSTEAD = {
+    "trace": "a proxy's clients send no message trace: consume through rocketmq://, where trace: true is"
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -78,7 +82,7 @@ def parse_settings(url: str, options: Mapping[str, Any]) -> Settings:
     query: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
     if query.get("tls") in ("true", "false"):
         query["tls"] = query["tls"] == "true"
-    reader = OptionReader({**query, **options}, KNOWN, "RocketMQ gRPC broker option")
+    reader = OptionReader({**query, **options}, KNOWN, "RocketMQ gRPC broker option", _INSTEAD)
     authority = reader.text("ca")
     settings = Settings(
         endpoints=read_hosts(hosts, reader, PROXY_PORT, "rocketmq+grpc://host:8081"),

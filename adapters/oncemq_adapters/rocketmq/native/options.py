@@ -14,6 +14,7 @@ OWN = ("library", "threads")
 _IMPOSSIBLE = {
     "addresses": "librocketmq goes to the addresses that brokers tell",
     "tls": "librocketmq speaks no TLS",
+    "trace": "librocketmq tells no trace what became of a message",
     **dict.fromkeys(TLS, "librocketmq speaks no TLS"),
 }
 

@@ -37,9 +37,14 @@ from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic, 
 from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq.properties import with_headers
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
-from oncemq_adapters.rocketmq.remoting.broker_checks import examine, examine_publishing
+from oncemq_adapters.rocketmq.remoting.broker_checks import (
+    examine,
+    examine_publishing,
+    examine_trace,
+)
 from oncemq_adapters.rocketmq.remoting.consumer import direct_runs, settlement
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member, members_of
+from oncemq_adapters.rocketmq.remoting.consumer.message_trace import MessageTrace
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.settlement import claim, unclaim
@@ -74,6 +79,8 @@ def hold_back(
         window, queue, stored = request.delivery.token
         unclaim(request.delivery)
         request.delivery.settled = True
+        if window.trace is not None:
+            window.trace.ended(window.group, [request.delivery], fine=False)
         if (direct := direct_runs.queue_of(request.delivery)) is not None:
             direct.tell()
         member.steward.at(request.delay.total_seconds(), window.again, queue, _marked(stored, request))
@@ -126,6 +133,7 @@ class RocketMQAdapter:
         self._scope = scope
         self._lock = Lock()
         self._desk: Operations | None = None
+        self._trace: MessageTrace | None = None
         self._members: Sequence[Member] = ()
         self._consumers: Sequence[str] = ()
         self._declared: dict[str, Subscription] = {}
@@ -154,7 +162,8 @@ class RocketMQAdapter:
         """Return what is missing or different on the brokers for this consumer."""
         topic, group = self._place(facts)
         desk = self._opened_desk()
-        return [*examine(desk, facts, topic, group, makes_groups=False), *self._others(desk, facts)]
+        found = [*examine(desk, facts, topic, group, makes_groups=False), *self._others(desk, facts)]
+        return [*found, *examine_trace(desk, self._address.trace)]
 
     def examine_publishing(self, topic: str, options: Mapping[str, Any]) -> Iterable[Problem]:
         """Return what keeps this app from publishing to a topic that it does not consume."""
@@ -192,6 +201,7 @@ class RocketMQAdapter:
         with self._lock:
             self._members = members
             self._consumers = [subscription.consumer for subscription in subscriptions]
+        self._trace_to(desk, members)
         for member in members:
             member.start()
         self._watch_groups(desk, subscriptions)
@@ -295,10 +305,23 @@ class RocketMQAdapter:
         deadline = time.monotonic() + grace.total_seconds()
         for member in members:
             member.close()
+        if self._trace is not None:
+            self._trace.stop()
         with self._lock:
             desk, self._desk = self._desk, None
         if desk is not None:
             desk.close(max(0.1, deadline - time.monotonic()))
+
+    def _trace_to(self, desk: Operations, members: Sequence[Member]) -> None:
+        address = self._address
+        if not address.trace:
+            return
+        self._trace = MessageTrace(
+            address.trace, address.namespace, desk.producer.send, desk.producer.unique_id
+        )
+        for window in (window for member in members for window in member.windows):
+            window.trace = self._trace
+        self._trace.start()
 
     def _register(self, desk: Operations, topic: TopicOptions, group: str) -> None:
         administration.register(desk.routes, desk.brokers, topic, group)

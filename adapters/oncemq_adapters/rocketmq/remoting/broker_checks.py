@@ -19,6 +19,8 @@ from oncemq_adapters.rocketmq.remoting.admin.broker_settings import (
     take_stock,
 )
 from oncemq_adapters.rocketmq.remoting.operations import Operations
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 
 ORDERED_TYPES = ("FIFO", "MIXED", "")
 _LONGEST_LEVEL = timedelta(seconds=LEVELS[-1])
@@ -68,6 +70,23 @@ def examine_publishing(desk: Operations, topic: TopicOptions) -> Iterator[Proble
         names = sorted({name for name, _ in route.writable})
         connections = {name: desk.brokers.get(name) for name in names}
         yield from publishing_problems(connections, desk.account, topic)
+
+
+def examine_trace(desk: Operations, trace: str) -> Iterator[Problem]:
+    """Yield a warning where the topic of the message trace is missing; an empty name is none."""
+    if not trace:
+        return
+    try:
+        desk.routes.ask(trace)
+    except Denied as denied:
+        if denied.code != codes.NO_TOPIC:
+            raise
+        yield Problem(
+            f"topic {trace!r} of the message trace does not exist, so that nothing is traced",
+            f"set traceTopicEnable=true at the brokers, or run `mqadmin updateTopic -c <cluster> -t {trace}`",
+            "broker.trace",
+            Severity.WARNING,
+        )
 
 
 def whereabouts(desk: Operations, topic: TopicOptions) -> tuple[Sequence[str], list[Problem]]:

@@ -5,6 +5,7 @@ from defects.defect import Defect, Edit
 REMOTING = "adapters/oncemq_adapters/rocketmq/remoting"
 DIRECT = f"{REMOTING}/consumer/direct_runs.py"
 DIRECT_TESTS = "tests/unit/adapters/rocketmq/remoting/consumer/test_direct_runs.py"
+TRACE_TESTS = "tests/unit/adapters/rocketmq/remoting/consumer/test_message_trace.py"
 CONNECTION_TESTS = "tests/unit/adapters/rocketmq/remoting/protocol/test_connection.py"
 
 DEFECTS = (
@@ -49,6 +50,18 @@ DEFECTS = (
             )
         ],
         ["tests/interop/test_rocketmq_orderly.py::test_order_is_kept_while_members_join_and_leave"],
+    ),
+    Defect(
+        "trace-of-a-stranger",
+        "A message with an endless id keeps the trace of no other one from being sent.",
+        [Edit(f"{REMOTING}/consumer/message_trace.py", "len(named) > _LONGEST_ID", "False")],
+        [f"{TRACE_TESTS}::test_what_the_producer_excludes_is_not_traced"],
+    ),
+    Defect(
+        "trace-waits-for-ever",
+        "A trace that cannot be sent fills no memory.",
+        [Edit(f"{REMOTING}/consumer/message_trace.py", "len(self._waiting) >= MOST_WAITING", "False")],
+        [f"{TRACE_TESTS}::test_many_records_are_few_messages_and_never_too_many"],
     ),
     Defect(
         "direct-run-of-another-tag",

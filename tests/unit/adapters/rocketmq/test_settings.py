@@ -13,6 +13,7 @@ from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
 from oncemq_adapters.rocketmq.delays import delay_properties
 from oncemq_adapters.rocketmq.names import group_of, parse_topic, read_topic
+from oncemq_adapters.rocketmq.native.options import NativeOptions
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import moves
 from support.facts import facts_of
 
@@ -34,12 +35,38 @@ def test_several_name_servers() -> None:
         ("rocketmq://host", {"addresses": {"a": "b"}}, "where brokers are reached"),
         ("rocketmq://host", {"namspace": "x"}, "did you mean 'namespace'"),
         ("rocketmq://host", {"ca": "/nowhere.pem"}, "TLS files cannot be used"),
+        ("rocketmq://host", {"trace": "a b"}, "trace must be true, false or a topic of RocketMQ"),
+        ("rocketmq://host", {"trace": 1}, "write trace: true"),
     ],
 )
 def test_what_cannot_be_an_address(url: str, options: dict[str, Any], said: str) -> None:
     """Each is refused before anything is connected."""
     with pytest.raises(ConfigError, match=said):
         parse_address(url, options)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "topic"),
+    [
+        ("rocketmq://host", {}, ""),
+        ("rocketmq://host", {"trace": True}, "RMQ_SYS_TRACE_TOPIC"),
+        ("rocketmq://host?trace=true", {}, "RMQ_SYS_TRACE_TOPIC"),
+        ("rocketmq://host", {"trace": "my-trace"}, "my-trace"),
+    ],
+)
+def test_the_trace_goes_to_the_brokers_own_topic_or_another(
+    url: str, options: dict[str, Any], topic: str
+) -> None:
+    """`true` is the topic that Java's clients have."""
+    assert parse_address(url, options).trace == topic
+
+
+def test_librocketmq_refuses_a_trace() -> None:
+    """In words, with the driver that has it."""
+    with pytest.raises(
+        ConfigError, match=r"trace cannot be used with rocketmq\+native://: .* use rocketmq://"
+    ):
+        NativeOptions.read({"trace": True})
 
 
 @pytest.mark.parametrize(

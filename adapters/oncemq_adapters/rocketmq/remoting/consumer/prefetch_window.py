@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery, Message
@@ -13,6 +13,19 @@ from oncemq_adapters.rocketmq.remoting.protocol.message_codec import MOST_UNPACK
 
 ONE_PULL = 32
 """Messages that one pull brings at most."""
+
+
+class Tracing(Protocol):
+    """Told of deliveries."""
+
+    def began(self, deliveries: Iterable[Delivery]) -> None:
+        """Note that they are handed over."""
+        ...
+
+    def ended(self, group: str, deliveries: Iterable[Delivery], *, fine: bool) -> None:
+        """Note that they are settled."""
+        ...
+
 
 Waiting = tuple[ProcessQueue, StoredMessage]
 
@@ -28,6 +41,7 @@ class PrefetchWindow:
         sink: where they go.
 
     Attributes:
+        trace: told of deliveries; None = nothing is.
         on_settled: called with (window, queue, count, unpacked bytes) of settled messages; the member's, once it is set.
     """
 
@@ -35,6 +49,7 @@ class PrefetchWindow:
         self.consumer = consumer
         self.group = group
         self.paused = False
+        self.trace: Tracing | None = None
         self.on_settled: Callable[[PrefetchWindow, ProcessQueue, int, int], None] = PrefetchWindow.settled
         self._topic = topic
         self._limit = limit
@@ -148,6 +163,8 @@ class PrefetchWindow:
             for queue, stored in self._next()
         ]
         if ready:
+            if self.trace is not None:
+                self.trace.began(ready)
             self._sink.deliver(ready, self.consumer)
 
     def _next(self) -> Sequence[Waiting]:

@@ -100,6 +100,7 @@ class ProcessQueue:
         out: how many deliveries are out and unsettled, by the window that delivered them.
         unpacked: how many bytes of these were unpacked, by the same.
         work: what was done in it.
+        begun: when each delivery was handed over, by its offset; for the message trace.
     """
 
     def __init__(self, key: QueueKey, generation: int) -> None:
@@ -118,6 +119,7 @@ class ProcessQueue:
         self.out: Counter[Any] = Counter()
         self.unpacked: Counter[Any] = Counter()
         self.work = Work()
+        self.begun: dict[int, int] = {}
         self._lock = Lock()
         self._skip: Collection[int] = ()
         self._order: deque[int] = deque()

@@ -50,7 +50,7 @@ def _finish_claimed(deliveries: Sequence[Delivery]) -> list[SettleFailed]:
     for delivery in deliveries:
         done.setdefault((delivery.token.window, delivery.token.queue), []).append(delivery)
         delivery.token.queue.work.moved += 1
-    return _finish(done)
+    return _finish(done, fine=False)
 
 
 def give_back(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
@@ -91,7 +91,9 @@ def unclaim(delivery: Delivery) -> None:
     delivery.token.queue.unclaim(delivery.token.stored.offset)
 
 
-def _finish(done: dict[tuple[PrefetchWindow, ProcessQueue], list[Delivery]]) -> list[SettleFailed]:
+def _finish(
+    done: dict[tuple[PrefetchWindow, ProcessQueue], list[Delivery]], *, fine: bool = True
+) -> list[SettleFailed]:
     failed = []
     for (window, queue), deliveries in done.items():
         if not queue.finish([delivery.token.stored.offset for delivery in deliveries]):
@@ -99,6 +101,8 @@ def _finish(done: dict[tuple[PrefetchWindow, ProcessQueue], list[Delivery]]) -> 
             continue
         for delivery in deliveries:
             delivery.settled = True
+        if window.trace is not None:
+            window.trace.ended(window.group, deliveries, fine=fine)
         unpacked = sum([delivery.token.stored.unpacked for delivery in deliveries])
         window.on_settled(window, queue, len(deliveries), unpacked)
     return failed
