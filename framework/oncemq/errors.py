@@ -24,7 +24,7 @@ OnceMQError
 │   ├── RequestConflict      its key was used before with different content
 │   ├── RequestInProgress    the same request is being executed now; retry later
 │   ├── OutcomeUnknown       an earlier attempt ended without an answer; it may have been executed
-│   └── AnswerNotKept        it was executed, but its answer was not kept
+│   └── AnswerNotKept        its answer cannot be kept, or was not
 ├── BrokerError
 │   ├── BrokerUnavailable    cannot be reached now; retrying may help
 │   ├── BrokerRefused        it refused; retrying will not help
@@ -201,11 +201,18 @@ class OutcomeUnknown(RequestRefused):
 
 
 class AnswerNotKept(RequestRefused):
-    """This request was executed, but its answer was not kept; `status` is the answer's status, if it had one."""
+    """The answer of this request cannot be kept, or was not.
 
-    def __init__(self, text: str, status: int | None = None) -> None:
+    Args:
+        text: why.
+        status: the answer's status, if it had one.
+        executed: whether the request was executed; False = all of it was rolled back.
+    """
+
+    def __init__(self, text: str, status: int | None = None, *, executed: bool = True) -> None:
         super().__init__(text)
         self.status = status
+        self.executed = executed
 
 
 class BrokerError(OnceMQError):

@@ -1,6 +1,6 @@
 """Admits an HTTP request: passed, refused, answered from the ledger, or run."""
 
-from oncemq.errors import AnswerNotKept, InvalidKey, OnceMQError, RequestKeyInvalid
+from oncemq.errors import AnswerNotKept, HandlerFault, InvalidKey, OnceMQError, RequestKeyInvalid
 from oncemq.idempotent_requests.answer import Abandoned, Answer, Recovery
 from oncemq.idempotent_requests.attempt import DatabaseTry, ExternalTry, Try
 from oncemq.idempotent_requests.http import (
@@ -61,7 +61,7 @@ class Admission:
                 raise
             return refusal(error, self.rules)
         if isinstance(found, Answer):
-            return self._again(found)
+            return self._again(request, found)
         return ExternalTry(self.ledger, found) if self.rules.exposed else DatabaseTry(self.ledger, found)
 
     def opened(self, one: Try) -> Answer | None:
@@ -116,8 +116,14 @@ class Admission:
             return abandoned
         return lambda: abandoned(request)
 
-    def _again(self, answer: Answer) -> Answer:
+    def _again(self, request: Request, answer: Answer) -> Answer:
         if answer.body is None:
             text = "its answer was too large to keep: ask for the state of what it changed"
             return refusal(AnswerNotKept(text, answer.status), self.rules)
-        return Answer(answer.status, (*answer.headers, REPLAYED), answer.body)
+        stored = Answer(answer.status, (*answer.headers, REPLAYED), answer.body)
+        if self.rules.on_copy is None:
+            return stored
+        given = self.rules.on_copy(request, stored)
+        if not isinstance(given, Answer):
+            raise HandlerFault(f"`on_copy` must return an Answer, not {type(given).__name__}")
+        return given

@@ -175,6 +175,8 @@ class RequestLedger:
                 if claim is not None:
                     return claim
                 continue
+            if self._expired(identity, record):
+                continue
             if record.fingerprint != fingerprint and not _same_as_earlier(record, earlier):
                 raise RequestConflict(
                     "this key came before with other content: a new request needs a new key"
@@ -217,6 +219,14 @@ class RequestLedger:
     def _find(self, identity: str) -> Record | None:
         with self.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
             return requests.find(connection, self.name, identity)
+
+    def _expired(self, identity: str, seen: Record) -> bool:
+        """Return whether the request is older than `keep`, and is forgotten now; no purge is waited for."""
+        before = self.clock.now() - self.keep
+        if seen.changed_at >= before:
+            return False
+        with self.engine.begin() as connection:
+            return requests.expire(connection, self.name, identity, seen=seen, before=before, keep=self.keep)
 
     def _begin(self, identity: str, fingerprint: str, state: State) -> Claim | None:
         owner, now = os.urandom(16), self.clock.now()

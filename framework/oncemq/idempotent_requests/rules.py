@@ -41,6 +41,8 @@ class Rules:
             `RUN_AGAIN`, or a function of the request that returns the Answer to give, `NOT_DONE` or `UNKNOWN`.
         retry_after: the wait announced to a concurrent copy (409).
         max_request: bytes of a request's body; longer ones are refused (413).
+        on_copy: of a copy's request and the stored Answer; returns the Answer to give instead of it. On an event loop it runs in a
+            thread.
         max_answer: bytes of an answer's body. A longer one is sent, but not kept: a copy of its request is answered
             that it was done (409), and does not run again.
         documentation: URL of a page for callers, for the `Link` header of refusals.
@@ -54,6 +56,7 @@ class Rules:
     fingerprint: Callable[[Request], bytes | str] = fingerprint_of
     abandoned: Abandoned | VerifyRequest = REFUSE
     retry_after: timedelta = field(default=timedelta(seconds=1))
+    on_copy: Callable[[Request, Answer], Answer] | None = None
     max_request: int = MEGABYTE
     max_answer: int = MEGABYTE
     documentation: str | None = None

@@ -1,15 +1,39 @@
 """Checks that a ledger of requests and its rules are safe; unsafe ones are refused at construction."""
 
+import os
 from datetime import timedelta
+from threading import Event
+from typing import Final
 
 from sqlalchemy import Engine
 
 from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem
 from oncemq.errors import ConfigError
+from oncemq.idempotent_requests.housekeeping import LOG
 from oncemq.ledger.sql.tables import CONSUMER_SIZE
 
+SWITCH: Final = "ONCEMQ_IDEMPOTENCY"
+"""Environment variable that switches decorated functions off, for unit tests."""
 _NONE = timedelta(0)
+_told: Final = Event()
+
+
+def switched_off() -> bool:
+    """Return whether decorated functions run without a ledger.
+
+    Raises:
+        ConfigError: the variable is neither `on` nor `off`.
+    """
+    value = os.environ.get(SWITCH, "on").strip().lower()
+    if value in {"", "on"}:
+        return False
+    if value != "off":
+        raise ConfigError([Problem(f"{SWITCH}={value!r} is not known", "write on or off, or unset it")])
+    if not _told.is_set():
+        _told.set()
+        LOG.warning("idempotent calls run unprotected: ONCEMQ_IDEMPOTENCY is off")
+    return True
 
 
 def plain_engine(engine: Engine) -> Engine:

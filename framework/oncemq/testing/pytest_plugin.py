@@ -39,6 +39,12 @@ def oncemq_tables() -> "Tables | None":
 
 
 @pytest.fixture
+def oncemq_idempotency_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let functions under `@idempotent` run each time, without a ledger, until the test ends."""
+    monkeypatch.setenv("ONCEMQ_IDEMPOTENCY", "off")
+
+
+@pytest.fixture
 def oncemq_app(request: pytest.FixtureRequest, oncemq_tables: "Tables | None") -> "Iterator[TestApp]":
     """Return a `TestApp` that runs until the test ends.
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 from pydantic_core import to_json
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -24,6 +24,7 @@ from oncemq.errors import (
 from oncemq.idempotent_requests import NOT_DONE, RequestLedger, idempotent
 from oncemq.idempotent_requests.http import digest_of
 from oncemq.ledger.records import requests
+from oncemq.testing.fake_clock import FakeClock
 from support.apps.payments import PAYMENTS, payments
 
 
@@ -161,17 +162,178 @@ def test_a_result_that_json_cannot_hold(file_ledger: RequestLedger) -> None:
     """With external effects copies are told that it happened; else the call fails and undoes itself."""
     opaque = idempotent(file_ledger, key=lambda: 1, effects="external")(object)
     opaque()
-    with pytest.raises(AnswerNotKept):
+    with pytest.raises(AnswerNotKept) as caught:
         opaque()
+    assert caught.value.executed
 
     @idempotent(file_ledger, key=lambda: 2)
     def pay(session: Session) -> object:
         session.execute(insert(PAYMENTS).values(account="ann", amount=1))
         return object()
 
-    with pytest.raises(ValueError, match="serialize"):
+    with pytest.raises(AnswerNotKept, match=r"nothing was done by this call .*serialize") as caught:
         pay()
+    assert not caught.value.executed
     assert payments(file_ledger.engine, "ann") == 0
+
+
+def test_a_kept_result_that_no_longer_fits_is_told_as_such(file_ledger: RequestLedger) -> None:
+    """The function's annotation changed with a release; the call has taken effect all the same."""
+    idempotent(file_ledger, key=lambda: 1, effects="external", name="job")(lambda: "text")()
+
+    @idempotent(file_ledger, key=lambda: 1, effects="external", name="job")
+    def number() -> int:
+        raise AssertionError("it has run already")
+
+    with pytest.raises(
+        AnswerNotKept, match="does not fit the function's present return annotation"
+    ) as caught:
+        number()
+    assert caught.value.executed
+
+
+def test_a_copy_after_its_time_runs_before_any_purge(ledger: RequestLedger, clock: FakeClock) -> None:
+    """`keep` counts by the clock: just inside it is a copy, after it a new call."""
+    pay = paying(ledger)
+    first = pay("job-1", "ann")
+    clock.advance(ledger.keep - timedelta(seconds=1))
+    assert pay("job-1", "ann") == first
+    clock.advance(timedelta(seconds=2))
+    assert pay("job-1", "ann") != first
+    assert payments(ledger.engine, "ann") == 2
+    with pytest.raises(RequestConflict):
+        pay("job-1", "bob")
+
+
+def test_an_unknown_outcome_is_forgotten_after_its_time(ledger: RequestLedger, clock: FakeClock) -> None:
+    """As all that the ledger keeps."""
+    failures: list[Exception | None] = [ZeroDivisionError(), None]
+
+    @idempotent(ledger, key=lambda job: job, effects="external")
+    def mail(job: str) -> str:
+        failure = failures.pop(0)
+        if failure is not None:
+            raise failure
+        return job
+
+    with pytest.raises(ZeroDivisionError):
+        mail("job-1")
+    clock.advance(ledger.keep - timedelta(seconds=1))
+    with pytest.raises(OutcomeUnknown):
+        mail("job-1")
+    clock.advance(timedelta(seconds=2))
+    assert mail("job-1") == "job-1"
+
+
+def test_a_call_without_a_key_may_run_unprotected(file_ledger: RequestLedger) -> None:
+    """Each time, in a transaction of its own; a key that cannot be used is refused all the same."""
+
+    @idempotent(file_ledger, key=lambda account, job: job, missing_key="run")
+    def pay(account: str, job: object, session: Session) -> str:
+        session.execute(insert(PAYMENTS).values(account=account, amount=1))
+        if account == "bob":
+            raise ZeroDivisionError
+        return account
+
+    assert [pay("ann", None), pay("ann", None), pay("ann", "job-1"), pay("ann", "job-1")] == ["ann"] * 4
+    assert payments(file_ledger.engine, "ann") == 3
+    with pytest.raises(ZeroDivisionError):
+        pay("bob", None)
+    assert payments(file_ledger.engine, "bob") == 0
+    with pytest.raises(RequestKeyInvalid):
+        pay("ann", "")
+
+
+def test_an_async_call_without_a_key_may_run_unprotected(file_ledger: RequestLedger) -> None:
+    """Each time."""
+    calls = []
+
+    @idempotent(file_ledger, key=lambda job: job, effects="external", missing_key="run")
+    async def work(job: str | None) -> None:
+        calls.append(job)
+
+    for job in (None, None, "a", "a"):
+        asyncio.run(work(job))
+    assert calls == [None, None, "a"]
+
+
+def test_a_hook_sees_what_a_copy_gets(file_ledger: RequestLedger) -> None:
+    """With the call's own arguments; what is stored stays as it was, also when the hook fails."""
+    seen = []
+
+    def again(result: Receipt, job: str, account: str) -> Receipt:
+        seen.append((result.number, job, account))
+        if len(seen) == 2:
+            raise ZeroDivisionError
+        return Receipt(-1, account)
+
+    pay = paying(file_ledger, on_copy=again)
+    first = pay("job-1", "ann")
+    assert not seen
+    assert pay("job-1", account="ann") == Receipt(-1, "ann")
+    with pytest.raises(ZeroDivisionError):
+        pay("job-1", "ann")
+    pay("job-1", "ann")
+    assert seen == [(first.number, "job-1", "ann")] * 3
+    assert payments(file_ledger.engine, "ann") == 1
+
+
+def test_options_that_mean_nothing_are_refused(file_ledger: RequestLedger) -> None:
+    """When the function is decorated."""
+
+    async def hook(result: object) -> object:
+        return result
+
+    with pytest.raises(ConfigError, match="missing_key 'skip' is not known"):
+        idempotent(file_ledger, key=lambda: 1, effects="external", missing_key="skip")(lambda: None)
+    with pytest.raises(ConfigError, match=r"`on_copy` of .* is async"):
+        idempotent(file_ledger, key=lambda: 1, effects="external", on_copy=hook)(lambda: None)
+
+
+@pytest.mark.usefixtures("oncemq_idempotency_off")
+def test_switched_off_every_call_runs(file_ledger: RequestLedger) -> None:
+    """With a session of the ledger's database that is committed, or the test's own; no record is written."""
+    pay = paying(file_ledger)
+    assert pay("job-1", "ann") != pay("job-1", "ann")
+    assert payments(file_ledger.engine, "ann") == 2
+    with Session(file_ledger.engine) as session:
+        pay("job-1", "ann", session=session)
+    assert payments(file_ledger.engine, "ann") == 2
+    with pytest.raises(ZeroDivisionError):
+        pay("job-1", "ann", fail=True)
+    assert payments(file_ledger.engine, "ann") == 2
+    with file_ledger.engine.connect() as connection:
+        assert connection.execute(select(requests.TABLE.c.identity)).all() == []
+
+
+@pytest.mark.usefixtures("oncemq_idempotency_off")
+def test_switched_off_async_functions_run_each_time(file_ledger: RequestLedger) -> None:
+    """No ledger is asked."""
+    calls = []
+
+    @idempotent(file_ledger, key=lambda job: job, effects="external")
+    async def work(job: str) -> None:
+        calls.append(job)
+
+    asyncio.run(work("a"))
+    asyncio.run(work("a"))
+    assert calls == ["a", "a"]
+
+
+def test_the_switch_is_told_once_and_a_wrong_one_refused(
+    file_ledger: RequestLedger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Left on in production it would cost money."""
+    pay = paying(file_ledger)
+    monkeypatch.setattr("oncemq.idempotent_requests.safety_checks._told", threading.Event())
+    monkeypatch.setenv("ONCEMQ_IDEMPOTENCY", "OFF")
+    pay("job-1", "ann")
+    pay("job-1", "ann")
+    told = [record.getMessage() for record in caplog.records if "unprotected" in record.getMessage()]
+    assert told == ["idempotent calls run unprotected: ONCEMQ_IDEMPOTENCY is off"]
+    monkeypatch.setenv("ONCEMQ_IDEMPOTENCY", "false")
+    with pytest.raises(ConfigError, match="ONCEMQ_IDEMPOTENCY='false' is not known"):
+        pay("job-1", "ann")
 
 
 def test_unsafe_functions_are_refused(file_ledger: RequestLedger) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from oncemq.errors import HandlerFault
-from oncemq.idempotent_requests import NOT_DONE, RUN_AGAIN, UNKNOWN, Answer, RequestLedger, session
+from oncemq.idempotent_requests import NOT_DONE, RUN_AGAIN, UNKNOWN, Answer, Request, RequestLedger, session
 from oncemq.testing.fake_clock import FakeClock
 from support.apps.payments import Call, MakeService, order, pay, payments
 
@@ -379,3 +379,34 @@ def test_old_answers_are_purged(ledger: RequestLedger, make_service: MakeService
     assert ledger.purge() == 1
     assert service.call(order()).status == 201
     assert payments(ledger.engine, "ann") == 3
+
+
+def test_a_copy_after_its_time_is_a_new_request(
+    ledger: RequestLedger, make_service: MakeService, clock: FakeClock
+) -> None:
+    """Before any purge: `keep` counts by the clock."""
+    service = make_service(ledger)
+    service.call(order())
+    clock.advance(timedelta(hours=23))
+    service.call(order())
+    clock.advance(timedelta(hours=2))
+    assert "idempotency-replayed" not in service.call(order()).headers
+    assert payments(ledger.engine, "ann") == 2
+
+
+def test_a_hook_sees_the_stored_answer_before_it_is_given(
+    file_ledger: RequestLedger, make_service: MakeService
+) -> None:
+    """Of copies alone, with their request; what is stored stays as it was."""
+    seen = []
+
+    def again(request: Request, answer: Answer) -> Answer:
+        seen.append((request.path, answer.status, answer.body))
+        return Answer(200, (*answer.headers, ("x-again", "yes")), b"again")
+
+    service = make_service(file_ledger, on_copy=again)
+    first, copies = service.call(order()), [service.call(order()) for _ in range(2)]
+    assert (first.status, "x-again" in first.headers) == (201, False)
+    assert {(copy.status, copy.body, copy.headers["x-again"]) for copy in copies} == {(200, b"again", "yes")}
+    assert seen == [(seen[0][0], 201, first.body)] * 2
+    assert payments(file_ledger.engine, "ann") == 1

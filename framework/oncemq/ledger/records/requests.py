@@ -10,7 +10,7 @@ Every transition compares the owner, so an owner that lost a request can neither
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -73,6 +73,7 @@ class Record:
         status: the answer's; None before there is one, and for calls that are not HTTP requests.
         headers: of the answer, as JSON.
         body: of the answer; None if it was too large to store.
+        changed_at: when its state or its lease changed last, aware.
     """
 
     fingerprint: str
@@ -82,6 +83,7 @@ class Record:
     status: int | None
     headers: str | None
     body: bytes | None
+    changed_at: datetime
 
 
 def find(connection: Connection, scope: str, identity: str) -> Record | None:
@@ -184,6 +186,24 @@ def finish(
 def release(connection: Connection, scope: str, identity: str, owner: bytes) -> None:
     """Delete a request that left no effects, so that it can be repeated."""
     connection.execute(delete(TABLE).where(_is(scope, identity), _unfinished(owner)))
+
+
+def expire(
+    connection: Connection, scope: str, identity: str, *, seen: Record, before: datetime, keep: timedelta
+) -> bool:
+    """Delete a request that is older than its time, if it is unchanged since `seen`; returns whether it is gone.
+
+    Args:
+        connection: the transaction.
+        scope: the ledger's name.
+        identity: of the request.
+        seen: the record.
+        before: aware; by the process's clock.
+        keep: the same by the database's clock.
+    """
+    unchanged = (TABLE.c.owner == seen.owner) & (TABLE.c.state == seen.state.value)
+    old = (TABLE.c.changed_at < before) & (TABLE.c.changed_at < server_moment(connection.dialect, keep))
+    return connection.execute(delete(TABLE).where(_is(scope, identity), unchanged, old)).rowcount == 1
 
 
 def end_lease(connection: Connection, scope: str, identity: str, owner: bytes, now: datetime) -> None:

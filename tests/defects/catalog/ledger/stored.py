@@ -217,6 +217,32 @@ _REQUESTS = (
         ],
     ),
     Defect(
+        "old-answer-until-purged",
+        "A copy that comes after `keep` runs, whether old rows have been purged or not.",
+        [
+            Edit(
+                "framework/oncemq/idempotent_requests/ledger.py",
+                "if seen.changed_at >= before:",
+                "if True:",
+            )
+        ],
+        [
+            "tests/unit/idempotent_requests/test_calls.py::test_a_copy_after_its_time_runs_before_any_purge[sqlite]"
+        ],
+    ),
+    Defect(
+        "unkept-result-commits",
+        "A call whose result cannot be kept has no effect in the database.",
+        [
+            Edit(
+                "framework/oncemq/idempotent_requests/calls.py",
+                "            attempt.failed()\n            text =",
+                "            attempt.answered(Answer(None, body=None))\n            text =",
+            )
+        ],
+        ["tests/unit/idempotent_requests/test_calls.py::test_a_result_that_json_cannot_hold"],
+    ),
+    Defect(
         "request-runs-beside-the-first",
         "A copy that comes while its first one is carried out is told to come again.",
         [
