@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 import oncemq
-from oncemq import App
+from oncemq import App, idempotent_requests
+from oncemq.idempotent_requests import RequestLedger
 from oncemq.testing import TestApp
 from oncemq_adapters.rocketmq import RocketMQMetadata
 from oncemq_strategies.redisson import BloomFilter
@@ -330,6 +331,17 @@ def test_a_request_runs_once(part: Part, tmp_path: Path, monkeypatch: pytest.Mon
     with Session(engine) as session:
         amounts = session.scalars(select(found.Payment.amount).order_by(found.Payment.amount))
         assert list(amounts) == [-10, 120]
+
+
+@shows("docs/requests.md", "def greet")
+def test_a_call_without_a_key_runs_and_a_copy_is_told(part: Part, tmp_path: Path) -> None:
+    """The hook gives the copy another text."""
+    ledger = RequestLedger(f"sqlite:///{tmp_path}/shop.db", "shop")
+    ledger.create_tables()
+    Base.metadata.create_all(ledger.engine)
+    found = part.run(requests=idempotent_requests, ledger=ledger, Order=Event)
+    order = Event(user="ada")
+    assert [found.greet(order) for _ in range(2)] == ["welcome", "welcome back"]
 
 
 @shows("docs/requests.md", "async def refund")
