@@ -32,6 +32,12 @@ COMMANDS = {
         "oncemq.cli.commands.live.pause:pause", "Stop a consumer in all processes, until it is resumed."
     ),
     "resume": Command("oncemq.cli.commands.live.pause:resume", "End the pause of a consumer."),
+    "record": Command(
+        "oncemq.cli.commands.live.record:record_", "Write what arrives at a consumer into a file."
+    ),
+    "rehearse": Command(
+        "oncemq.cli.commands.messages.rehearse:rehearse", "Show what another configuration makes of a recording."
+    ),
     "publish": Command("oncemq.cli.commands.publish:publish", "Publish JSON lines to a topic."),
     "dead-letters": Command(
         "oncemq.cli.commands.dead_letters:dead_letters", "List, show, replay or purge dead letters."

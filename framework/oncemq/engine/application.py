@@ -137,9 +137,8 @@ class Application:
         self._standing = StatusReporter(plan, self._crews, self._observer)
         self._roster = WorkerRegistry(plan)
         self._pauses = OrderedPauses(plan, self._crews, self._observer)
-        scopes = {consumer.name: consumer.scope for consumer in plan.consumers}
         self._breakers = BreakerControl(
-            plan.breakers, plan.engine, plan.clock, scopes, self._crews, self._observer
+            plan.breakers, plan.engine, plan.clock, plan.scopes, self._crews, self._observer
         )
         self._clock_watch = ClockWatch(plan, self._observer)
         self._database_watch = DatabaseWatch(plan, self._observer, self._visit)
@@ -283,6 +282,7 @@ class Application:
         """Do what takes statements: heartbeat, suspects, counts. Not in the main thread, which obeys signals."""
         self._pauses.look(at_once=self._breakers.look())
         self._standing.count()
+        self._quietly("recording messages", self._plan.record)
         try:
             self._roster.still_here()
             for crew in self._crews.values():
@@ -354,8 +354,7 @@ class Application:
         self._leaving.set()
         returned = 0
         for name, crew in self._crews.items():
-            back = partial(self._hand_back, crew)
-            returned += self._quietly(f"returning what waits for {name}", back) or 0
+            returned += self._quietly(f"returning what waits for {name}", partial(self._hand_back, crew)) or 0
         return all(finished), returned
 
     @staticmethod
@@ -385,6 +384,7 @@ class Application:
             self._quietly("stopping upkeep", lambda stop=stop: stop(grace=left()))  # type: ignore[misc]
         if self._watchdog is not None:
             self._watchdog.stop()
+        self._quietly("storing what was recorded", self._plan.record)
         self._quietly("signing off in the ledger", self._roster.sign_off)
         if self._plan.redis is not None:
             self._quietly("closing Redis", self._plan.redis.close)

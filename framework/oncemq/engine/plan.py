@@ -17,6 +17,7 @@ from oncemq.contracts.strategy import Strategy
 from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.breakers.rule import BreakerRule
 from oncemq.engine.rates.rule import RateRule
+from oncemq.engine.recording.recorder import TrafficRecorder
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
@@ -128,6 +129,7 @@ class AppPlan:
         outbox_window: how long published messages belong to their process; when it dies, others wait that long.
         tracing: makes spans; None without.
         breakers: counts for the consumers' breakers; None without.
+        recorder: notes what arrives while an operator records a consumer.
     """
 
     name: str
@@ -147,11 +149,22 @@ class AppPlan:
     outbox_window: timedelta = timedelta(seconds=20)
     tracing: "Tracing | None" = None
     breakers: BreakerRecorder | None = None
+    recorder: TrafficRecorder = field(default_factory=TrafficRecorder)
 
     @property
     def observers(self) -> tuple[Observer, ...]:
         """The observers that the app declares, beside logs and metrics."""
-        return tuple(each for each in (self.tracing, self.breakers) if each is not None)
+        return tuple(each for each in (self.tracing, self.breakers, self.recorder) if each is not None)
+
+    @property
+    def scopes(self) -> Mapping[str, str]:
+        """The ledger scopes by the consumers' names."""
+        return {consumer.name: consumer.scope for consumer in self.consumers}
+
+    def record(self) -> None:
+        """Follow the recordings that operators ask for, and bring to the ledger what was noted for them."""
+        readers = {each.scope: (each.name, each.reader.decode) for each in self.consumers}
+        self.recorder.look(self.engine, self.clock, readers)
 
     def observed(self, point: Callable[[str], None]) -> Callable[[str], None]:
         """Return a function that reports the points of a unit to the app's tracing, too."""

@@ -25,7 +25,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from oncemq.common.clock import SystemClock
 from oncemq.errors import LedgerError
-from oncemq.ledger.coordination import groups, leases, pauses, shards, workers
+from oncemq.ledger.coordination import groups, leases, pauses, recordings, shards, workers
 from oncemq.ledger.database import rights
 from oncemq.ledger.database.connect import READ_ONLY, place
 from oncemq.ledger.database.schema_lock import changing_schema, wait_for_schema
@@ -104,6 +104,8 @@ TABLES: tuple[Table, ...] = (
     locked_rows.TABLE,
     outbox.TABLE,
     pauses.TABLE,
+    recordings.TABLE,
+    recordings.RECORDED,
     audit.TABLE,
     requests.TABLE,
     transactions.TABLE,

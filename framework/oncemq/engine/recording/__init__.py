@@ -1,0 +1,1 @@
+"""Recording of a consumer's traffic while it runs, for `oncemq record`."""
