@@ -79,6 +79,19 @@ def load_model(files: Sequence[Path], *, environment: Mapping[str, str] | None =
     return _model(files, environment, Problems())[1]
 
 
+def read_app(files: Sequence[Path]) -> tuple[Fields, AppModel, Problems]:
+    """Return source, model and what was found so far, for those who build the app with other parts; imports nothing.
+
+    Raises:
+        ConfigError: the files are not a valid app; carries every problem with its place.
+    """
+    if any(_IN_CODE.fullmatch(str(file)) and not file.exists() for file in files):
+        raise ConfigError([f"{files[0]} is an app in Python: this needs an app in YAML"])
+    problems = Problems()
+    tree, model = _model(files, None, problems)
+    return tree, model, problems
+
+
 def _in_code(files: Sequence[Path]) -> Loadable | None:
     """Return the app in Python if one is named instead of files, else None."""
     names = [str(file) for file in files if _IN_CODE.fullmatch(str(file)) and not file.exists()]

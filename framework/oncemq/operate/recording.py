@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, Final
 
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
 
 from oncemq import __version__
 from oncemq.common.redaction import Redactor
@@ -22,7 +22,7 @@ from oncemq.config.build.plan import LoadedApp
 from oncemq.config.build.shared_parts import written
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.engine.plan import AppPlan, ConsumerPlan
-from oncemq.engine.recording.lines import FORMAT, MAGIC, MASKED, Wanted
+from oncemq.engine.recording.lines import DEAD, FORMAT, MAGIC, MASKED, Wanted
 from oncemq.engine.recording.recorder import READ_EVERY
 from oncemq.errors import ConfigError, LedgerError
 from oncemq.ledger.coordination import recordings
@@ -34,6 +34,7 @@ _PARTS: Final = 20
 LAST_WAIT: Final = READ_EVERY + 3.0
 """Seconds in which every process has noticed that the recording is over, and has stored what it noted last."""
 _SALT_BYTES: Final = 16
+_DEAD: Final = f'"outcome":"{DEAD}"'
 
 
 @dataclass
@@ -63,7 +64,7 @@ def header_of(loaded: LoadedApp, consumer: ConsumerPlan, wanted: Wanted) -> dict
         "app": loaded.plan.name,
         "consumer": consumer.name,
         "scope": consumer.scope,
-        "database": "" if engine is None else blake2b(_place(engine), digest_size=8).hexdigest(),
+        "database": "" if engine is None else mark_of(engine.url),
         "configuration": blake2b(text.encode(), digest_size=8).hexdigest(),
         "declared": json.loads(text),
         "bodies": wanted.bodies,
@@ -85,11 +86,11 @@ def _declared(settled: ConsumerSettings) -> Mapping[str, Any]:
     }
 
 
-def _place(engine: Engine) -> bytes:
-    """Return which database it is, without user and password."""
-    url = engine.url
+def mark_of(url: URL) -> str:
+    """Return a mark of a database, the same for all users of it."""
     port = f":{url.port}" if url.port is not None else ""
-    return f"{url.get_backend_name()} {url.host or ''}{port} {url.database or ''}".encode()
+    place = f"{url.get_backend_name()} {url.host or ''}{port} {url.database or ''}"
+    return blake2b(place.encode(), digest_size=8).hexdigest()
 
 
 def record(
@@ -192,7 +193,7 @@ def _fetch(engine: Engine, recording: str, stream: IO[str], found: Recorded, wan
         for _, lines, lost in parts:
             text = zlib.decompress(lines).decode()
             stream.write(text)
-            found.arrivals += text.count("\n")
+            found.arrivals += text.count("\n") - text.count(_DEAD)
             found.lost += lost
             _match(text, found, wanted)
         stream.flush()
