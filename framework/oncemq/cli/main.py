@@ -36,7 +36,8 @@ COMMANDS = {
         "oncemq.cli.commands.live.record:record_", "Write what arrives at a consumer into a file."
     ),
     "rehearse": Command(
-        "oncemq.cli.commands.messages.rehearse:rehearse", "Show what another configuration makes of a recording."
+        "oncemq.cli.commands.messages.rehearse:rehearse",
+        "Show what another configuration makes of a recording.",
     ),
     "publish": Command("oncemq.cli.commands.publish:publish", "Publish JSON lines to a topic."),
     "dead-letters": Command(

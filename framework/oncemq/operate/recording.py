@@ -160,7 +160,9 @@ def _follow(
         sleep(min(left, _FETCH_EVERY))
         with engine.begin() as connection:
             if not recordings.renew(connection, recording):
-                raise LedgerError("the recording was removed from the ledger: what came until then is in the file")
+                raise LedgerError(
+                    "the recording was removed from the ledger: what came until then is in the file"
+                )
         _fetch(engine, recording, stream, found, wanted)
         tell(found)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.errors import ConfigError
-from oncemq.message.envelope import Envelope, Message, make_envelope
+from oncemq.message.envelope import Envelope, Message, make_envelope, make_message
 from oncemq.message.identity import canonical_version
 from oncemq.message.reader import Reader
 from oncemq.rehearsal.recording_file import NO_BODY, Recording
@@ -37,7 +37,9 @@ class Meaning:
         """Return it for what a topic or consumer declares."""
         parts = tuple(identity) or (("key", "version") if version else ("key",))
         named = {"key": key, "version": version or ""}
-        return cls(key.strip(), (version or "").strip(), tuple(named.get(part, part).strip() for part in parts))
+        return cls(
+            key.strip(), (version or "").strip(), tuple(named.get(part, part).strip() for part in parts)
+        )
 
 
 def recorded_meaning(recording: Recording) -> Meaning:
@@ -102,7 +104,9 @@ class RecordedReader(Reader):
             if self._version is not None:
                 version = canonical_version(self._version(message, body), self._version_source)
         identity = story.identity if same_identity else self._identify(message, body, key, version)
-        return make_envelope(settled.broker, settled.topic, settled.group, key, version, identity, message), body
+        return make_envelope(
+            settled.broker, settled.topic, settled.group, key, version, identity, message
+        ), body
 
 
 def decoder_of(stories: Sequence[Story]) -> Any:
@@ -118,13 +122,16 @@ def decoder_of(stories: Sequence[Story]) -> Any:
 def message_of(number: int, story: Story, topic: str) -> Message:
     """Return the message that is delivered in the rehearsal."""
     first = story.first
-    return Message(
-        topic=topic,
-        body=b"",
+    return make_message(
+        topic,
+        b"",
         message_id=first.message_id or None,
         headers={**first.headers, INDEX: str(number)},
         keys=first.keys or ((first.key,) if first.key else ()),
+        attempt=1,
+        redelivered=False,
         published_at=None if first.published is None else datetime.fromtimestamp(first.published, UTC),
+        first_failed_at=None,
     )
 
 

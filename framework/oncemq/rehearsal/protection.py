@@ -17,6 +17,7 @@ _LEDGER: Final = {
     "two_phase": "oncemq_claims",
     "redis_flag": "Redis",
 }
+_BY_IDENTITY: Final = (PROCESSED, "oncemq_claims", "Redis")
 _COLUMNS: Final = {"state_machine": "state", "optimistic_lock": "version"}
 
 
@@ -53,10 +54,34 @@ def protection_of(
         scopes: ledger scopes under which the new consumer looks for records.
         database: the new database's mark; empty if there is none.
     """
-    header, found = recording.header, Protection()
-    old = {_place(name, options): name for name, options in header["declared"].get("strategies") or ()}
-    before, now = recorded_meaning(recording), meaning_of(settled)
-    moved = []
+    found = Protection(problems=_moved(recording, scopes, database))
+    if found.problems:
+        return found
+    old = {
+        _place(name, options): name for name, options in recording.header["declared"].get("strategies") or ()
+    }
+    reasons: list[str] = []
+    for name, options in declared:
+        place = _place(name, options)
+        why_not = _why_not(name, place, old, recording, settled) if place else ""
+        if why_not:
+            reasons.append(why_not)
+        elif place:
+            found.stores.add(name)
+            found.words.append(
+                f"{name} finds what {old[place]} has recorded in {place}"
+                if place in old
+                else f"{name} decides by {place}, as your handlers have left it"
+            )
+            found.identities = found.identities or place == PROCESSED
+    if not found.stores:
+        found.problems = reasons or ["the new strategies keep no records"]
+    return found
+
+
+def _moved(recording: Recording, scopes: Sequence[str], database: str) -> list[str]:
+    """Return why no record at all is found."""
+    header, moved = recording.header, []
     if header.get("database") and database != header["database"]:
         moved.append("the app has another database, in which there are no records")
     if header["scope"] not in scopes:
@@ -64,32 +89,26 @@ def protection_of(
             f"records belong to {header['scope']}, and the consumer looks for those of {scopes[0]}: write "
             "formerly: and the name from before"
         )
-    reasons: list[str] = []
-    for name, options in declared:
-        place = _place(name, options)
-        if not place:
-            continue
-        by_identity = place in (PROCESSED, "oncemq_claims", "Redis")
-        if "." in place and place not in old:
-            found.stores.add(name)
-            found.words.append(f"{name} decides by {place}, as your handlers have left it")
-        elif place not in old:
-            reasons.append(f"{name} looks into {place}, where {_names(old)} has written nothing")
-        elif by_identity and before.identity != now.identity:
-            was, is_ = _listed(before.identity), _listed(now.identity)
-            reasons.append(f"a message's identity was {was} and is {is_}, so no record is found")
-        elif not by_identity and before.key != now.key:
-            reasons.append(f"{name} finds its rows by the key, which was {before.key} and is {now.key}")
-        else:
-            found.stores.add(name)
-            found.words.append(f"{name} finds what {old[place]} has recorded in {place}")
-            found.identities = found.identities or place == PROCESSED
-    if moved:
-        found.problems = moved
-        found.stores, found.words, found.identities = set(), [], False
-    elif not found.stores:
-        found.problems = reasons or ["the new strategies keep no records"]
-    return found
+    return moved
+
+
+def _why_not(
+    name: str, place: str, old: Mapping[str, str], recording: Recording, settled: ConsumerSettings
+) -> str:
+    """Return why a strategy does not find what was there before; empty if it does."""
+    before, now = recorded_meaning(recording), meaning_of(settled)
+    if place not in old:
+        if "." in place:
+            return ""
+        return f"{name} looks into {place}, where {_names(old)} has written nothing"
+    if place in _BY_IDENTITY:
+        if before.identity == now.identity:
+            return ""
+        was, is_ = _listed(before.identity), _listed(now.identity)
+        return f"a message's identity was {was} and is {is_}, so no record is found"
+    if before.key == now.key:
+        return ""
+    return f"{name} finds its rows by the key, which was {before.key} and is {now.key}"
 
 
 def _place(name: str, options: Mapping[str, Any]) -> str:

@@ -126,7 +126,9 @@ def _header(file: Path, first: tuple[int, str] | None) -> Mapping[str, Any]:
         raise ConfigError([f"{file} is no recording: `oncemq record -o {file.name}` makes one"])
     if found[MAGIC] != FORMAT:
         raise ConfigError(
-            [f"{file} has format {found[MAGIC]!r}, and this OnceMQ reads {FORMAT}: use the OnceMQ that recorded it"]
+            [
+                f"{file} has format {found[MAGIC]!r}, and this OnceMQ reads {FORMAT}: use the OnceMQ that recorded it"
+            ]
         )
     declared = found.get("declared")
     if not isinstance(declared, dict) or not all(

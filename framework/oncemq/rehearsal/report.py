@@ -36,7 +36,7 @@ class Change:
         """What a person is told of it."""
         noun = "message that was" if self.count == 1 else "messages that were"
         why = f": {self.reason}" if self.reason else ""
-        return f"{self.count} {noun} {self.before.value} would be {self.after.value}{why}"
+        return f"{self.count} {noun} {self.before.of(self.count)} would be {self.after.of(self.count)}{why}"
 
     @property
     def runs_again(self) -> bool:
@@ -47,17 +47,32 @@ class Change:
 def changes_of(found: Rehearsal) -> list[Change]:
     """Return the groups of messages that end differently, the largest first."""
     groups: dict[tuple[End, End, str], Change] = {}
-    for number, story in enumerate(found.stories):
-        after = found.verdicts.ends[number]
-        if after is None or after is story.end:
-            continue
+    for number, before, after in _changed(found):
+        story = found.stories[number]
         reason = found.verdicts.reasons.get(number, "")
         general = _VARIES.sub("…", reason)
-        change = groups.setdefault((story.end, after, general), Change(story.end, after, general))
+        change = groups.setdefault((before, after, general), Change(before, after, general))
         change.count += 1
         if len(change.examples) < EXAMPLES:
             change.examples.append((story.first.key, story.first.at, reason))
     return sorted(groups.values(), key=lambda change: -change.count)
+
+
+def _changed(found: Rehearsal) -> Iterator[tuple[int, End, End]]:
+    """Yield messages that end differently, with before and after; which of two copies is applied makes no difference."""
+    by_content: dict[tuple[str, str], list[tuple[int, End]]] = {}
+    for number, (story, after) in enumerate(zip(found.stories, found.verdicts.ends, strict=True)):
+        if after is not None and after is not story.end:
+            content = (story.first.identity, story.first.print_)
+            by_content.setdefault(content, []).append((number, after))
+    for copies in by_content.values():
+        before, other = [found.stories[number].end for number, _ in copies], []
+        for number, after in copies:
+            if after in before:
+                before.remove(after)
+            else:
+                other.append((number, after))
+        yield from ((number, was, after) for (number, after), was in zip(other, before, strict=True))
 
 
 def lines_of(found: Rehearsal, changes: Sequence[Change], left_out: Sequence[str]) -> Iterator[str]:
@@ -66,6 +81,8 @@ def lines_of(found: Rehearsal, changes: Sequence[Change], left_out: Sequence[str
     if stories:
         first, last = moment(stories[0].first.at), moment(stories[-1].first.at)
         yield f"rehearsed {len(stories) - found.unread} messages of {header['consumer']}, recorded {first} to {last}"
+    else:
+        yield "the recording has no messages"
     if not found.recording.whole:
         yield "the recording was cut off: it ends earlier than was asked for"
     if found.recording.lost:
@@ -74,7 +91,7 @@ def lines_of(found: Rehearsal, changes: Sequence[Change], left_out: Sequence[str
     same = sum(
         found.verdicts.ends[number] is story.end for number, story in enumerate(stories) if story.readable
     )
-    yield f"{same} end as they did"
+    yield f"{_messages(same)} as {'it did' if same == 1 else 'they did'}"
     for change in changes:
         yield change.text
         for key, at, reason in change.examples:
@@ -104,6 +121,10 @@ def _protection(found: Rehearsal) -> Iterator[str]:
         yield f"    {again} messages of the recording came more than once; a copy that comes after the change is applied again"
 
 
+def _messages(count: int) -> str:
+    return "1 message ends" if count == 1 else f"{count} messages end"
+
+
 def _in_flight(found: Rehearsal) -> int:
     return sum(story.end is End.DUPLICATE for story in found.stories)
 
@@ -128,9 +149,7 @@ def record_of(found: Rehearsal, changes: Sequence[Change], left_out: Sequence[st
                 "after": change.after.value,
                 "reason": change.reason,
                 "count": change.count,
-                "examples": [
-                    {"key": key, "at": at, "reason": reason} for key, at, reason in change.examples
-                ],
+                "examples": [{"key": key, "at": at, "reason": reason} for key, at, reason in change.examples],
             }
             for change in changes
         ],

@@ -1,5 +1,6 @@
 """Runs recorded messages through the real engine and strategies, in this thread, on a scratch database and a broker in memory."""
 
+import gc
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ from oncemq.rehearsal.meaning import INDEX, RecordedReader, message_of, require_
 from oncemq.rehearsal.protection import Protection, protection_of
 from oncemq.rehearsal.recording_file import Recording
 from oncemq.rehearsal.scratch_app import NewApp
-from oncemq.rehearsal.stories import End, ENDS, Story, Try
+from oncemq.rehearsal.stories import ENDS, End, Story, Try
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.kit.databases import Databases
 from oncemq.testing.kit.memory_broker import MemoryAdapter, MemoryBroker
@@ -46,14 +47,16 @@ class Verdicts(Observer):
         stories: the messages.
         ends: by number.
         reasons: by number, of those that were not applied.
-        failed: how often the handler has failed so far, by number.
-        strategies: errors of strategies, which are bugs of theirs.
+        failures: how often the handler has failed so far, by number.
+        waiting: numbers of those that have not ended.
+        paused: why the consumer does not go on; empty while it does.
     """
 
     stories: Sequence[Story]
     ends: list[End | None] = field(default_factory=list)
     reasons: dict[int, str] = field(default_factory=dict)
-    failed: Counter[int] = field(default_factory=Counter)
+    failures: Counter[int] = field(default_factory=Counter)
+    waiting: set[int] = field(default_factory=set)
     paused: str = ""
 
     def judged(self, consumer: str, verdicts: Sequence[tuple[Delivery, Verdict]]) -> None:
@@ -64,12 +67,18 @@ class Verdicts(Observer):
             number = int(delivery.message.headers[INDEX])
             if outcome is Outcome.PROCEED:
                 self.ends[number] = End.APPLIED
-                self.reasons.pop(number, None)
+                if number in self.waiting:
+                    self.waiting.discard(number)
+                    self.reasons.pop(number, None)
                 continue
             if outcome is Outcome.RETRY and not verdict.untried:
-                self.failed[number] += 1
-            self.ends[number] = ENDS.get(outcome.value, End.WAITING)
+                self.failures[number] += 1
+            end = self.ends[number] = ENDS.get(outcome.value, End.WAITING)
             self.reasons[number] = verdict.reason
+            if end is End.WAITING:
+                self.waiting.add(number)
+            else:
+                self.waiting.discard(number)
 
     def dead_lettered(
         self, consumer: str, delivery: Delivery, *, code: str, reason: str = "", **_: Any
@@ -79,8 +88,11 @@ class Verdicts(Observer):
         number = int(delivery.message.headers[INDEX])
         self.ends[number] = End.DEAD
         self.reasons[number] = reason or code
+        self.waiting.discard(number)
 
-    def consumer_paused(self, consumer: str, reason: Any, *, error: BaseException | None = None, **_: Any) -> None:
+    def consumer_paused(
+        self, consumer: str, reason: Any, *, error: BaseException | None = None, **_: Any
+    ) -> None:
         """Record why the consumer does not go on."""
         del consumer
         self.paused = f"{reason.value}: {error}"
@@ -90,7 +102,7 @@ class Verdicts(Observer):
         del run
         number = int(item.delivery.message.headers[INDEX])
         tries = self.stories[number].tries
-        done = tries[min(self.failed[number], len(tries) - 1)] if tries else Try.DONE
+        done = tries[min(self.failures[number], len(tries) - 1)] if tries else Try.DONE
         if done is Try.FAILED:
             raise Retry("the handler failed when it was recorded")
         if done is Try.REJECTED:
@@ -123,6 +135,26 @@ class Cost:
         event.listen(engine, "before_cursor_execute", statement)
         event.listen(engine, "commit", commit)
         return engine
+
+
+class _Process(SteppedProcess):
+    """One process of the app; background work that brings no message back is done once a minute only."""
+
+    def pass_time(self, by: timedelta, *, waiting: bool) -> None:
+        """Let time pass; only if a message waits for it, something may happen meanwhile."""
+        if waiting or self._upkeep_is_due():
+            self.advance(by)
+        else:
+            self._clock.advance(by)
+
+    def _run_tasks(self, *, everything: bool) -> None:
+        due = everything and self._upkeep_is_due()
+        if due:
+            self._kept_at = self._clock.monotonic()
+        super()._run_tasks(everything=due)
+
+    def _upkeep_is_due(self) -> bool:
+        return self._clock.monotonic() - getattr(self, "_kept_at", 0.0) >= _MINUTE.total_seconds()
 
 
 @dataclass
@@ -214,8 +246,13 @@ def _run(
         found = [broker.next_due() for broker in brokers.values()]
         return min((due for due in found if due is not None), default=None)
 
-    process = SteppedProcess(
-        plan, [adapter.deliver for adapter in adapters.values()], next_delivery, clock, verdicts, lambda _: None
+    process = _Process(
+        plan,
+        [adapter.deliver for adapter in adapters.values()],
+        next_delivery,
+        clock,
+        verdicts,
+        lambda _: None,
     )
     broker, unread = brokers[consumer.broker], 0
     try:
@@ -225,7 +262,7 @@ def _run(
         for moment, numbers in _together(stories):
             ahead = moment - clock.now()
             if ahead > timedelta(0):
-                process.advance(ahead)
+                process.pass_time(ahead, waiting=bool(verdicts.waiting))
             for number in numbers:
                 if not stories[number].readable:
                     unread += 1
@@ -240,10 +277,10 @@ def _run(
     return unread
 
 
-def _wait(process: SteppedProcess, verdicts: Verdicts) -> None:
+def _wait(process: _Process, verdicts: Verdicts) -> None:
     """Let time pass until nothing waits any more, or the last of it has not changed for long."""
     passed = timedelta(0)
-    while passed < _LAST and End.WAITING in verdicts.ends:
+    while passed < _LAST and verdicts.waiting:
         process.advance(_MINUTE)
         passed += _MINUTE
 
@@ -278,11 +315,14 @@ def _prepared(consumer: ConsumerPlan, reader: RecordedReader, verdicts: Verdicts
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Log nothing: what happens in a rehearsal has not happened."""
+    """Log nothing, since what happens in a rehearsal has not happened; and do not collect what stays."""
     logger = logging.getLogger("oncemq")
     before = logger.disabled
     logger.disabled = True
+    # The recording stays until the end: the collector need not look at it again and again.
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         logger.disabled = before

@@ -15,7 +15,6 @@ from oncemq.config.load import read_app
 from oncemq.config.model.app_model import AppModel, Database, Retry, Topic
 from oncemq.config.model.consumer_settings import ConsumerSettings, settle
 from oncemq.config.model.strategy_list import StrategyChoice
-from oncemq.config.source.problems import Problems
 from oncemq.contracts.checks import Effects
 from oncemq.errors import ConfigError
 from oncemq.registry import did_you_mean
@@ -143,7 +142,9 @@ def _plain(options: Any) -> Any:
     if retry is not None:
         retry = retry.model_copy(update={"never": None, "errors": None})
         retry.__pydantic_extra__ = {}
-    return options.model_copy(update={"on_dead": None, "breakers": None, "rate": None, "retry": retry, "limits": None})
+    return options.model_copy(
+        update={"on_dead": None, "breakers": None, "rate": None, "retry": retry, "limits": None}
+    )
 
 
 def _bare(topic: Topic, broker: str) -> Topic:
@@ -181,12 +182,6 @@ def _rehearsable(
         else:
             chain.append(StrategyChoice(choice.name, options))
     if not chain:
-        raise ConfigError(
-            [
-                f"{settled.name}: none of its strategies can be rehearsed: "
-                f"{', '.join(choice.name for choice in settled.strategies) or 'it has none'}"
-            ]
-        )
+        names = ", ".join(choice.name for choice in settled.strategies) or "it has none"
+        raise ConfigError([f"{settled.name}: none of its strategies can be rehearsed: {names}"])
     return tuple(chain), identity
-
-

@@ -164,7 +164,9 @@ def _places(
     before = _before(wish)
     found: dict[str, Any] = {}
     certain: set[str] = set()
-    for number, story in enumerate(stories):
+    # In the order in which they ended: one that waited for another came before it.
+    for number in sorted(range(len(stories)), key=lambda number: stories[number].latest):
+        story = stories[number]
         if not story.readable or (reader.keeps_keys and story.first.key in certain):
             continue
         message: Message = message_of(number, story, settled.topic)
@@ -224,9 +226,9 @@ def store(engine: Engine, settled: ConsumerSettings, scope: str, seeds: Seeds, n
         for index, wish in enumerate(wishes_of(settled)):
             places = seeds.places.get(index, {})
             if wish.entity:
-                table = rows.setdefault((str(wish.entity["table"]), str(wish.entity["key"])), {})
+                by_key = rows.setdefault((str(wish.entity["table"]), str(wish.entity["key"])), {})
                 for key, value in places.items():
-                    table.setdefault(key, {})[wish.column] = value
+                    by_key.setdefault(key, {})[wish.column] = value
             elif wish.strategy == "state_machine":
                 add(
                     states.TABLE,
@@ -250,8 +252,5 @@ def store(engine: Engine, settled: ConsumerSettings, scope: str, seeds: Seeds, n
             table = Table(name, MetaData(), autoload_with=connection)
             add(
                 table,
-                [
-                    {key_column: key, **dict.fromkeys(columns), **values}
-                    for key, values in by_key.items()
-                ],
+                [{key_column: key, **dict.fromkeys(columns), **values} for key, values in by_key.items()],
             )

@@ -11,14 +11,20 @@ from oncemq.rehearsal.recording_file import Arrival
 
 
 class End(StrEnum):
-    """How a message ended, in the words of the report."""
+    """How a message ended."""
 
     APPLIED = "applied"
-    DUPLICATE = "duplicates"
+    DUPLICATE = "duplicate"
     STALE = "stale"
     EXPIRED = "expired"
-    DEAD = "dead letters"
-    WAITING = "still waiting"
+    DEAD = "dead letter"
+    WAITING = "waiting"
+
+    def of(self, count: int) -> str:
+        """Return it in words, for so many messages."""
+        if self not in (End.DUPLICATE, End.DEAD):
+            return self.value
+        return f"a {self.value}" if count == 1 else f"{self.value}s"
 
 
 ENDS: Final = {
@@ -41,7 +47,7 @@ class Try(StrEnum):
     REJECTED = "rejected"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Story:
     """One message, from its first arrival to its end.
 
@@ -51,6 +57,7 @@ class Story:
         attempt: of that arrival.
         tries: what the handler did, each time that it ran.
         code: the reason of its dead letter.
+        latest: number of its latest arrival, in the order of all.
     """
 
     first: Arrival
@@ -58,6 +65,7 @@ class Story:
     attempt: int
     tries: list[Try] = field(default_factory=list)
     code: str = ""
+    latest: int = 0
 
     @property
     def end(self) -> End:
@@ -69,8 +77,9 @@ class Story:
         """Whether key and identity are known."""
         return bool(self.first.key)
 
-    def add(self, arrival: Arrival) -> None:
+    def add(self, number: int, arrival: Arrival) -> None:
         """Add its next arrival."""
+        self.latest = number
         self.last, self.attempt = arrival.outcome, arrival.attempt
         self.code = arrival.code
         if arrival.tried:
@@ -92,19 +101,35 @@ def stories_of(arrivals: Iterable[Arrival]) -> list[Story]:
     """Return the messages in the order of their first arrivals."""
     found: list[Story] = []
     latest: dict[tuple[str, str], Story] = {}
-    for arrival in arrivals:
+    open_: dict[tuple[str, str], list[Story]] = {}
+    for number, arrival in enumerate(arrivals):
         same = (arrival.identity or arrival.message_id, arrival.print_)
-        story = latest.get(same)
         if arrival.outcome == DEAD:
-            if story is not None:
-                story.last = story.last if ENDS.get(story.last) is End.DEAD else DEAD
-                story.code = arrival.code
+            _bury(open_.get(same, []), latest.get(same), arrival)
             continue
-        if story is None or story.last not in _GOES_ON or not story.goes_on_with(arrival):
-            story = latest[same] = Story(arrival, "", 0)
+        waiting = open_.get(same, [])
+        story = next((each for each in waiting if each.goes_on_with(arrival)), None)
+        if story is None:
+            story = Story(arrival, "", 0)
             found.append(story)
-        story.add(arrival)
+        else:
+            waiting.remove(story)
+        story.add(number, arrival)
+        latest[same] = story
+        if story.last in _GOES_ON:
+            open_.setdefault(same, []).append(story)
     return found
+
+
+def _bury(waiting: list[Story], latest: Story | None, arrival: Arrival) -> None:
+    """Let the message end that became a dead letter: one that waited, else one that was rejected."""
+    story = next((each for each in waiting if each.attempt == arrival.attempt), latest)
+    if story is None:
+        return
+    if story in waiting:
+        waiting.remove(story)
+    story.last = story.last if ENDS.get(story.last) is End.DEAD else DEAD
+    story.code = arrival.code
 
 
 def known_before(stories: Sequence[Story]) -> list[Story]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final, Self
 
@@ -110,41 +110,43 @@ def _line(
     line["print"] = blake2b(message.body, digest_size=8).hexdigest()
     if message.message_id is not None:
         line["id"] = message.message_id
-    if message.attempt != 1:
-        line["attempt"] = message.attempt
     if message.published_at is not None:
         line["published"] = round(message.published_at.timestamp(), 3)
+    line |= _rarely(noted)
     if message.keys and (envelope is None or message.keys != (envelope.key,)):
         line["keys"] = list(message.keys)
-    if noted.code:
-        line["code"] = noted.code
-    if noted.tried:
-        line["tried"] = True
-    if noted.parked:
-        line["parked"] = True
     if names:
         line["headers"] = {name: text for name, text in message.headers.items() if name.lower() in names}
     if wanted.reads_bodies and noted.outcome != DEAD:
-        found, body = _body(message, wanted, decode)
-        if found:
-            line["body"] = body
+        line |= _body(message, wanted, decode)
     return line
 
 
-def _body(message: Message, wanted: Wanted, decode: Callable[[Message], Any]) -> tuple[bool, Any]:
-    """Return whether there is a body that may be recorded, and what is recorded of it."""
+def _rarely(noted: Noted) -> Mapping[str, Any]:
+    """Return what most lines do not have."""
+    found = {
+        "attempt": noted.message.attempt,
+        "code": noted.code,
+        "tried": noted.tried,
+        "parked": noted.parked,
+    }
+    return {name: value for name, value in found.items() if value and (name, value) != ("attempt", 1)}
+
+
+def _body(message: Message, wanted: Wanted, decode: Callable[[Message], Any]) -> Mapping[str, Any]:
+    """Return what is recorded of a body; nothing of one that cannot be decoded, masked, or written as JSON."""
     try:
         body = decode(message)
         if wanted.fields and not wanted.bodies:
             body = _only(body, [path.split(".") for path in wanted.fields])
         for path in wanted.masks:
             if not isinstance(body, dict | list):
-                return False, None  # nothing can be masked in it
+                return {}
             body = _masked(body, path.split("."), wanted.salt)
         json.dumps(body)
-    except Exception:  # a body that is no JSON, or cannot be decoded
-        return False, None
-    return True, body
+    except Exception:
+        return {}
+    return {"body": body}
 
 
 def _only(body: Any, paths: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -183,4 +185,4 @@ def replacement(value: Any, salt: str) -> Any:
 
 def moment(seconds: float) -> str:
     """Return a time for people."""
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -126,13 +126,9 @@ class TrafficRecorder(Observer):
         if running is None:
             return
         outcome = DEAD if delivery.refusal is None else Outcome.REJECT.value
-        running.keep(
-            [Noted(running.now(), delivery.message, delivery.envelope, outcome, code, False, False)]
-        )
+        running.keep([Noted(running.now(), delivery.message, delivery.envelope, outcome, code, False, False)])
 
-    def look(
-        self, engine: Engine | None, clock: Clock, consumers: Mapping[str, tuple[str, Decode]]
-    ) -> None:
+    def look(self, engine: Engine | None, clock: Clock, consumers: Mapping[str, tuple[str, Decode]]) -> None:
         """Follow the ledger when it is time, and store what was noted.
 
         Args:

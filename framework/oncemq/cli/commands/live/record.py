@@ -36,13 +36,13 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     return found
 
 
-def _paths(
-    _context: click.Context, _parameter: click.Parameter, given: Sequence[str]
-) -> tuple[str, ...]:
+def _paths(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
     found = tuple(path.removeprefix("body.") for path in given)
     for path in found:
         if not _PATH.fullmatch(path):
-            raise click.BadParameter(f"{path!r} is no path in the body: write customer.email, without [0] or *")
+            raise click.BadParameter(
+                f"{path!r} is no path in the body: write customer.email, without [0] or *"
+            )
     return found
 
 
@@ -114,7 +114,9 @@ def record_(
     A process that dies takes up to two seconds of its notes with it; messages are not affected.
     """
     if masks and not (bodies or fields):
-        raise click.UsageError("--mask is for --bodies or --field: nothing of a body is recorded without them")
+        raise click.UsageError(
+            "--mask is for --bodies or --field: nothing of a body is recorded without them"
+        )
     loaded = load(files)
     target = _target(loaded, consumer)
     if loaded.plan.engine is None:

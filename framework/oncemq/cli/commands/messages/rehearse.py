@@ -17,7 +17,9 @@ from oncemq.rehearsal.stories import stories_of
 
 @click.command("rehearse", short_help="Show what another configuration makes of a recording.")
 @click.argument("recording", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--consumer", metavar="NAME", help="Which consumer of the new configuration. Default: the recorded one.")
+@click.option(
+    "--consumer", metavar="NAME", help="Which consumer of the new configuration. Default: the recorded one."
+)
 @click.option(
     "--database",
     metavar="URL",
