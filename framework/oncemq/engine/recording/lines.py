@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from oncemq.message.envelope import Envelope, Message
 
@@ -19,6 +19,10 @@ MASKED: Final = "masked:"
 
 DEAD: Final = "dead"
 """Outcome of a line that only says that the message became a dead letter in the end."""
+
+
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+"""One encoder for all lines: `json.dumps` makes one for each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,7 @@ class Wanted:
         return self.bodies or bool(self.fields)
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(NamedTuple):
     """One arrival, as a worker notes it.
 
     Args:
@@ -93,14 +96,16 @@ def lines_of(noted: Sequence[Noted], wanted: Wanted, decode: Callable[[Message],
         decode: returns the decoded body.
     """
     names = {name.lower() for name in wanted.headers}
-    return "".join(
-        json.dumps(_line(each, wanted, names, decode), separators=(",", ":")) + "\n" for each in noted
-    )
+    found = [_encode(_line(each, names)) for each in noted]
+    if wanted.reads_bodies:
+        bodies = ["" if each.outcome == DEAD else _body(each.message, wanted, decode) for each in noted]
+        found = [
+            f'{line[:-1]},"body":{body}}}' if body else line for line, body in zip(found, bodies, strict=True)
+        ]
+    return "\n".join(found) + "\n" if found else ""
 
 
-def _line(
-    noted: Noted, wanted: Wanted, names: set[str], decode: Callable[[Message], Any]
-) -> Mapping[str, Any]:
+def _line(noted: Noted, names: set[str]) -> Mapping[str, Any]:
     message, envelope = noted.message, noted.envelope
     line: dict[str, Any] = {"at": round(noted.at, 3), "outcome": noted.outcome}
     if envelope is not None:
@@ -112,13 +117,14 @@ def _line(
         line["id"] = message.message_id
     if message.published_at is not None:
         line["published"] = round(message.published_at.timestamp(), 3)
-    line |= _rarely(noted)
+    if noted.code or noted.parked or not noted.tried or message.attempt != 1:
+        line |= _rarely(noted)
+    else:
+        line["tried"] = True
     if message.keys and (envelope is None or message.keys != (envelope.key,)):
         line["keys"] = list(message.keys)
     if names:
         line["headers"] = {name: text for name, text in message.headers.items() if name.lower() in names}
-    if wanted.reads_bodies and noted.outcome != DEAD:
-        line |= _body(message, wanted, decode)
     return line
 
 
@@ -133,20 +139,19 @@ def _rarely(noted: Noted) -> Mapping[str, Any]:
     return {name: value for name, value in found.items() if value and (name, value) != ("attempt", 1)}
 
 
-def _body(message: Message, wanted: Wanted, decode: Callable[[Message], Any]) -> Mapping[str, Any]:
-    """Return what is recorded of a body; nothing of one that cannot be decoded, masked, or written as JSON."""
+def _body(message: Message, wanted: Wanted, decode: Callable[[Message], Any]) -> str:
+    """Return what is recorded of a body; empty for one that cannot be decoded, masked, or written as JSON."""
     try:
         body = decode(message)
         if wanted.fields and not wanted.bodies:
             body = _only(body, [path.split(".") for path in wanted.fields])
         for path in wanted.masks:
             if not isinstance(body, dict | list):
-                return {}
+                return ""
             body = _masked(body, path.split("."), wanted.salt)
-        json.dumps(body)
+        return _encode(body)
     except Exception:
-        return {}
-    return {"body": body}
+        return ""
 
 
 def _only(body: Any, paths: Sequence[Sequence[str]]) -> dict[str, Any]:
