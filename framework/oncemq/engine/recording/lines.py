@@ -1,7 +1,7 @@
 """Format of a recording: one JSON object a line, the first of which says what was recorded."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -21,6 +21,7 @@ DEAD: Final = "dead"
 """Outcome of a line that only says that the message became a dead letter in the end."""
 
 
+_quoted: Final = json.encoder.encode_basestring_ascii
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 """One encoder for all lines: `json.dumps` makes one for each call."""
 
@@ -96,7 +97,7 @@ def lines_of(noted: Sequence[Noted], wanted: Wanted, decode: Callable[[Message],
         decode: returns the decoded body.
     """
     names = {name.lower() for name in wanted.headers}
-    found = [_encode(_line(each, names)) for each in noted]
+    found = [_line(each, names) for each in noted]
     if wanted.reads_bodies:
         bodies = ["" if each.outcome == DEAD else _body(each.message, wanted, decode) for each in noted]
         found = [
@@ -105,30 +106,32 @@ def lines_of(noted: Sequence[Noted], wanted: Wanted, decode: Callable[[Message],
     return "\n".join(found) + "\n" if found else ""
 
 
-def _line(noted: Noted, names: set[str]) -> Mapping[str, Any]:
+def _line(noted: Noted, names: set[str]) -> str:
+    """Return a line without its body; put together by hand, which takes a third of an encoder's time."""
     message, envelope = noted.message, noted.envelope
-    line: dict[str, Any] = {"at": round(noted.at, 3), "outcome": noted.outcome}
+    line = f'{{"at":{noted.at:.3f},"outcome":"{noted.outcome}"'
     if envelope is not None:
-        line["key"], line["identity"] = envelope.key, envelope.identity
+        line += f',"key":{_quoted(envelope.key)},"identity":{_quoted(envelope.identity)}'
         if envelope.version is not None:
-            line["version"] = envelope.version
-    line["print"] = blake2b(message.body, digest_size=8).hexdigest()
+            line += f',"version":{envelope.version}'
+    line += f',"print":"{blake2b(message.body, digest_size=8).hexdigest()}"'
     if message.message_id is not None:
-        line["id"] = message.message_id
+        line += f',"id":{_quoted(message.message_id)}'
     if message.published_at is not None:
-        line["published"] = round(message.published_at.timestamp(), 3)
+        line += f',"published":{message.published_at.timestamp():.3f}'
     if noted.code or noted.parked or not noted.tried or message.attempt != 1:
-        line |= _rarely(noted)
+        line += _rarely(noted)
     else:
-        line["tried"] = True
+        line += ',"tried":true'
     if message.keys and (envelope is None or message.keys != (envelope.key,)):
-        line["keys"] = list(message.keys)
+        line += f',"keys":{_encode(message.keys)}'
     if names:
-        line["headers"] = {name: text for name, text in message.headers.items() if name.lower() in names}
-    return line
+        headers = {name: text for name, text in message.headers.items() if name.lower() in names}
+        line += f',"headers":{_encode(headers)}'
+    return line + "}"
 
 
-def _rarely(noted: Noted) -> Mapping[str, Any]:
+def _rarely(noted: Noted) -> str:
     """Return what most lines do not have."""
     found = {
         "attempt": noted.message.attempt,
@@ -136,7 +139,11 @@ def _rarely(noted: Noted) -> Mapping[str, Any]:
         "tried": noted.tried,
         "parked": noted.parked,
     }
-    return {name: value for name, value in found.items() if value and (name, value) != ("attempt", 1)}
+    return "".join(
+        f',"{name}":{_encode(value)}'
+        for name, value in found.items()
+        if value and (name, value) != ("attempt", 1)
+    )
 
 
 def _body(message: Message, wanted: Wanted, decode: Callable[[Message], Any]) -> str:
