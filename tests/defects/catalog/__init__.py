@@ -20,6 +20,7 @@ from defects.catalog.engine import (
     ending,
     failing,
     ordering,
+    rehearsing,
 )
 from defects.catalog.ledger import claiming, equality, in_redis, one_clock, remembering, sharding, stored
 from defects.defect import Defect, told_apart
@@ -33,6 +34,7 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *blaming.DEFECTS,
     *failing.DEFECTS,
     *breaking.DEFECTS,
+    *rehearsing.DEFECTS,
     *adapters.DEFECTS,
     *publishing.DEFECTS,
     *reading.DEFECTS,

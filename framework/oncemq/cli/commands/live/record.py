@@ -28,12 +28,9 @@ _PATH = re.compile(r"[\w-]+(\.[\w-]+)*")
 
 def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -> timedelta:
     try:
-        found = parse_duration(text)
+        return parse_duration(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-    if found <= timedelta(0):
-        raise click.BadParameter("must be longer than nothing, such as 10m")
-    return found
 
 
 def _paths(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
