@@ -92,7 +92,7 @@ def read_recording(file: Path) -> Recording:
         try:
             arrivals.append(_arrival(found, header))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _wrong(file, number, f"is no arrival ({type(error).__name__}: {error})") from error
+            raise _wrong(file, number, f"is not an arrival ({type(error).__name__}: {error})") from error
     arrivals.sort(key=lambda arrival: arrival.at)
     return Recording(header, arrivals, whole, lost)
 
@@ -106,7 +106,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
             except (EOFError, zlib.error):
                 return
             except UnicodeDecodeError as error:
-                raise ConfigError([f"{file} is no recording: it is not text"]) from error
+                raise ConfigError([f"{file} is not a recording: it is not text"]) from error
     except OSError as error:
         raise ConfigError([f"{file} cannot be read: {error.strerror or error}"]) from error
 
@@ -123,7 +123,7 @@ def _header(file: Path, first: tuple[int, str] | None) -> Mapping[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or MAGIC not in found:
-        raise ConfigError([f"{file} is no recording: `oncemq record -o {file.name}` makes one"])
+        raise ConfigError([f"{file} is not a recording: `oncemq record -o {file.name}` makes one"])
     if found[MAGIC] != FORMAT:
         raise ConfigError(
             [
@@ -142,9 +142,9 @@ def _object(file: Path, number: int, line: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except ValueError as error:
-        raise _wrong(file, number, "is no JSON") from error
+        raise _wrong(file, number, "is not JSON") from error
     if not isinstance(found, dict):
-        raise _wrong(file, number, "is no JSON object")
+        raise _wrong(file, number, "is not a JSON object")
     return found
 
 

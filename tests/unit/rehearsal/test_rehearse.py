@@ -273,15 +273,15 @@ def test_a_recording_without_what_the_new_configuration_reads_is_refused(tmp_pat
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "is no recording"),
-        ("{}\n", "is no recording"),
-        ("\x00\x01", "is no recording"),
+        ("", "is not a recording"),
+        ("{}\n", "is not a recording"),
+        ("\x00\x01", "is not a recording"),
         ('{"oncemq_recording": 9}\n', "has format 9, and this OnceMQ reads 1"),
         ('{"oncemq_recording": 1}\n', ":1: the line does not say what was recorded"),
-        ("%s\n{\n", ":2: the line is no JSON"),
-        ("%s\n[]\n", ":2: the line is no JSON object"),
-        ('%s\n{"outcome": "applied"}\n', ":2: the line is no arrival"),
-        ('%s\n{"at": "x", "outcome": "applied"}\n', ":2: the line is no arrival"),
+        ("%s\n{\n", ":2: the line is not JSON"),
+        ("%s\n[]\n", ":2: the line is not a JSON object"),
+        ('%s\n{"outcome": "applied"}\n', ":2: the line is not an arrival"),
+        ('%s\n{"at": "x", "outcome": "applied"}\n', ":2: the line is not an arrival"),
     ],
 )
 def test_a_damaged_recording_names_its_line(tmp_path: Path, text: str, error: str) -> None:

@@ -111,7 +111,7 @@ def test_a_running_app_is_recorded_and_the_file_rehearsed(url: str, running: App
     ("arguments", "code", "text"),
     [
         (("--mask", "card"), 2, "--mask is for --bodies or --field"),
-        (("--field", "lines[0].id"), 2, "is no path in the body"),
+        (("--field", "lines[0].id"), 2, "is not a path in the body"),
         (("--for", "0s"), 2, "must be longer than zero"),
         (("--consumer", "pya"), 3, "did you mean"),
     ],

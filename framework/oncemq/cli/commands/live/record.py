@@ -38,7 +38,7 @@ def _paths(_context: click.Context, _parameter: click.Parameter, given: Sequence
     for path in found:
         if not _PATH.fullmatch(path):
             raise click.BadParameter(
-                f"{path!r} is no path in the body: write customer.email, without [0] or *"
+                f"{path!r} is not a path in the body: write customer.email, without [0] or *"
             )
     return found
 
