@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
-from benchmarks import inside, locks, look_ups
+from benchmarks import guarantees, inside, locks, look_ups
 from benchmarks.peers.publishing import measure as publishing
 from benchmarks.peers.span_sink import span_sink
 from benchmarks.runs import drain, embedded, latency
@@ -180,6 +180,10 @@ def _rocketmq(label: str, command: list[str], messages: int, *, bare: bool = Fal
 
 def _kafka(label: str, command: list[str], messages: int, *, bare: bool = False) -> Case:
     return _drain(label, Drain(command, Orders(messages, 0.0), COUNT, kafka=True, bare=bare))
+
+
+def _guarantee(name: str) -> Case:
+    return Case(f"the engine alone, {name}", lambda servers, scale: guarantees.figures(name, servers, scale))
 
 
 def _counted(processes: int) -> str:
@@ -370,6 +374,7 @@ CASES: dict[str, Case] = {
     "look-up-marks": Case("OnceMQ, `tiered`, marks in Redis alone", look_ups.marks),
     **{f"unique-{name}": _copies(share, tiered=False) for name, share in _COPIES.items()},
     **{f"tiered-{name}": _copies(share, tiered=True) for name, share in _COPIES.items()},
+    **{f"engine, {name}": _guarantee(name) for name in guarantees.GUARANTEES},
     "ledger-kept": _ledger("OnceMQ, 1 M records that are kept", 1_000_000),
     "ledger-purged": _ledger("OnceMQ, 1 M records that are purged meanwhile", 1_000_000, days=30),
     "full-ledger": _ledger("OnceMQ, 10 M rows in the dedup table", 10_000_000, long=True),

@@ -6,6 +6,7 @@ p99 is from the hand-over of a message to its acknowledgement at full load, with
 
 import argparse
 import json
+import os
 import random
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import update
+from sqlalchemy import text, update
 from sqlalchemy.orm import Session
 
 from benchmarks.stage.servers import Servers, servers, surroundings
@@ -33,6 +34,8 @@ from oncemq.message.envelope import Delivery
 from oncemq.testing.scripted import ScriptedAdapter
 
 WINDOW = 1000
+MESSAGES = 10_000
+"""Of a case of `make bench`."""
 KEYS = THINGS
 ZIPF = 1.1
 SHARES = (0.0, 0.1, 0.5)
@@ -167,13 +170,25 @@ def bodies(messages: int, duplicates: float, *, zipf: bool, ordered: bool) -> li
     return [json.dumps(order).encode() for order in orders]
 
 
-def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> tuple[float, float]:
-    """Return messages per second and the p99 in milliseconds.
+def figures(name: str, where: Servers, scale: float) -> dict[str, float]:
+    """Return what one guarantee costs where nothing is a copy and keys are evenly used; as `measure`."""
+    guarantee = GUARANTEES[name]
+    count = max(200, round(MESSAGES * scale * guarantee.share))
+    with redirect_stdout(sys.stderr):  # the app's log
+        return measure(guarantee, bodies(count, 0.0, zipf=False, ordered=guarantee.ordered), where)
+
+
+def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> dict[str, float]:
+    """Return figures without the warm-up, the first tenth of the messages.
+
+    `rate` is messages per second, `p99_ms` is from hand-over to acknowledgement, `cpu_us` the processor time of
+    this process for a message, `database_us` that of PostgreSQL's processes for its connections, 0 where it runs elsewhere.
 
     Raises:
         RuntimeError: the app ended, or is blocked.
     """
     where.empty()
+    warm_up = len(sent) // 10
     with tempfile.TemporaryDirectory(prefix="oncemq-bench-") as folder:
         plan = _app(guarantee, where, folder).plan()
         if plan.engine is not None:
@@ -185,13 +200,36 @@ def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> tupl
         thread = threading.Thread(target=running.run, daemon=True)
         thread.start()
         try:
-            seconds = _drain(adapter, sent, thread)
+            _drain(adapter, sent[:warm_up], thread)
+            adapter.took.clear()
+            server, own = _database_seconds(where), time.process_time()
+            seconds = _drain(adapter, sent[warm_up:], thread)
+            own, server = time.process_time() - own, _database_seconds(where) - server
         finally:
             running.stop()
             thread.join(_PATIENCE)
         if thread.is_alive():
             raise RuntimeError("the app does not end")
-    return len(sent) / seconds, sorted(adapter.took)[int(0.99 * len(sent))] * 1000
+    measured = len(sent) - warm_up
+    return {
+        "rate": measured / seconds,
+        "p99_ms": sorted(adapter.took)[int(0.99 * measured)] * 1000,
+        "cpu_us": own / measured * 1e6,
+        "database_us": server / measured * 1e6,
+    }
+
+
+def _database_seconds(where: Servers) -> float:
+    """Return the processor time of the database's processes that serve its connections."""
+    with where.engine.connect() as connection:
+        asked = (
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        pids = connection.execute(text(asked)).scalars().all()
+    files = [Path(f"/proc/{pid}/stat") for pid in pids]
+    fields = [file.read_text().rpartition(")")[2].split() for file in files if file.exists()]
+    # Fields 14 and 15 of the file; the first two end with the parenthesis.
+    return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def _app(guarantee: Guarantee, where: Servers, folder: str) -> App:
@@ -222,9 +260,10 @@ def _app(guarantee: Guarantee, where: Servers, folder: str) -> App:
 
 
 def _drain(adapter: Clocked, sent: Sequence[bytes], thread: threading.Thread) -> float:
-    """Hand over all messages, and return the seconds until the last one was acknowledged."""
+    """Hand over the messages, and return the seconds until the last one was acknowledged."""
     _until(lambda: bool(adapter.subscriptions), lambda: 0, thread)
     started = time.monotonic()
+    adapter.began.clear()
     for number, body in enumerate(sent):
         if not adapter.room.acquire(timeout=_PATIENCE):
             raise RuntimeError(f"nothing was acknowledged for {_PATIENCE:.0f} s")
@@ -279,11 +318,11 @@ def _cell(name: str, messages: int, share: float, where: Servers, failed: list[s
     sent = bodies(count, share, zipf=zipf, ordered=guarantee.ordered)
     try:
         with redirect_stdout(sys.stderr):  # the app's log
-            rate, p99 = measure(guarantee, sent, where)
+            found = measure(guarantee, sent, where)
     except Exception as error:  # an hour's other measurements are not its fault
         failed.append(f"{name}, {share:.0%} twice{', Zipf' if zipf else ''}: {error}")
         return "failed"
-    return f"{rate:,.0f}/s, {p99:,.0f} ms"
+    return f"{found['rate']:,.0f}/s, {found['p99_ms']:,.0f} ms"
 
 
 if __name__ == "__main__":

@@ -47,6 +47,28 @@ OURS = ("oncemq-1", "oncemq-2", "oncemq-3")
 FASTSTREAM = ("faststream-1", "faststream-2", "faststream-3")
 DRAMATIQ = ("dramatiq-1", "dramatiq-2", "dramatiq-3")
 
+_UNIQUE, _IN_ORDER = "unique_key", "unique_key, in order"
+_GUARANTEES = {
+    "unique_key": (_IN_ORDER, "none", None),
+    "sequence": ("sequence, in order", _IN_ORDER, 0.7),
+    "state_machine": ("state_machine, in order", _IN_ORDER, 0.7),
+    "optimistic_lock": ("optimistic_lock, in order", _IN_ORDER, 0.5),
+    "updated-row": ("row updated by the handler, unique_key", _IN_ORDER, 0.4),
+    "precondition": ("row updated by the handler, precondition", _IN_ORDER, 0.3),
+    "pessimistic_lock": ("pessimistic_lock + unique_key", _UNIQUE, 0.7),
+    "redis_lock": ("redis_lock + unique_key", _UNIQUE, 0.7),
+    "tiered": ("tiered", _UNIQUE, 0.97),
+    "outbox": ("unique_key, one message published", _UNIQUE, 0.6),
+    "two_phase": ("two_phase", "none, effects outside", None),
+    "redis_flag": ("redis_flag", "none, effects outside", None),
+}
+"""Rows of the engine alone, by name: a guarantee, the one that it is compared with, and the ratio to reach."""
+
+
+def _beside(ours: str, theirs: str, target: float | None) -> Row:
+    return Row(f"the engine alone, {ours}", (f"engine, {ours}",), (f"engine, {theirs}",), target)
+
+
 ROWS: dict[str, tuple[Row, ...]] = {
     "once": (
         Row(_ONE, ("oncemq-1",), ("faststream-1", "faststream-threads"), 10),
@@ -194,6 +216,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
             for share in (10, 50, 90)
         ),
     ),
+    **{name: (_beside(*row),) for name, row in _GUARANTEES.items()},
     "full-ledger": (Row("dedup table with 10 M rows", ("full-ledger",), ("oncemq-1",), 0.8),),
 }
 LONG = ("full-ledger",)

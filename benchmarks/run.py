@@ -23,7 +23,7 @@ def main() -> int:
         missing = {
             *(() if where.rocketmq else ("rocketmq",)),
             *(() if where.kafka else ("kafka",)),
-            *(() if where.redis else ("locks", "look-ups", "copies")),
+            *(() if where.redis else ("locks", "look-ups", "copies", "redis_lock", "tiered", "redis_flag")),
         }
         names = [name for name in chosen.only if chosen.named or name not in missing]
         rows = [row for name in names for row in ROWS[name]]

@@ -91,6 +91,12 @@ def test_rates_are_compared_by_processor_time_where_asked() -> None:
     assert not any(subject.more_is_better for subject in found)
 
 
+def test_a_change_to_a_strategy_can_be_compared() -> None:
+    """By its own row, on the engine alone, where a rate and processor time are measured."""
+    [subject] = compare.subjects(["optimistic_lock"], processor=True)
+    assert (subject.case, subject.figure) == ("engine, optimistic_lock, in order", "cpu_us")
+
+
 def test_processes_that_a_tree_starts_run_its_own_code(tmp_path: Path) -> None:
     """Also where its benchmarks give them a path that names the tree alone."""
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "oncemq"\nentry-points = {}\n')
