@@ -24,6 +24,7 @@ from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
 from oncemq.ledger.database import probe
 from oncemq.redis.probe import prove, startup_warnings
+from oncemq.upkeep.generations import ensure_begun
 
 
 @dataclass(slots=True)
@@ -121,6 +122,7 @@ def _prove_database(plan: AppPlan) -> None:
         schema.ensure(engine, tables_of(plan))
         schema.insist_on_rights(engine, tables_of(plan))
     shards.ensure(plan.engines, plan.name, plan.layout)
+    ensure_begun(plan.engines, plan.generations)
     if conflicts := look(plan).conflicts:
         raise ConfigError(conflicts)
 

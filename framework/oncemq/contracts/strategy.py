@@ -105,6 +105,7 @@ class Scope:
         redis: the app's Redis, opened when first used; None without one.
         retry_horizon: the longest time from the first delivery to the last retry.
         publishers: makes a `Publisher` for the user's other functions, and for the strategy; None where nothing can be published.
+        generations: records of applied messages go to the consumer's generations, not to `oncemq_processed`.
     """
 
     app: str
@@ -119,6 +120,7 @@ class Scope:
     redis: RedisClient | None = None
     retry_horizon: timedelta = timedelta(0)
     publishers: Publishers | None = None
+    generations: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from oncemq.observe.observers import Observers
 from oncemq.observe.state import AppState, Phase
 from oncemq.redis.probe import startup_warnings as redis_warnings
 from oncemq.retry.classify import Fault, classify
+from oncemq.upkeep.generations import begin_all, ensure_begun
 from oncemq.upkeep.runner import Upkeep
 
 Result = TypeVar("Result")
@@ -191,6 +192,7 @@ class Application:
                 self._observer.warned(warning)
             through_cuts(partial(self._clock_watch.measure, engine))
         through_cuts(partial(shards.ensure, plan.engines, plan.name, plan.layout))
+        through_cuts(partial(ensure_begun, plan.engines, plan.generations))
         for warning in through_cuts(partial(own, plan)):
             self._observer.warned(warning)
         if plan.state is not None:
@@ -435,6 +437,7 @@ def create_tables(plan: AppPlan) -> list[str]:
     for engine in plan.engines:
         probe.prove(engine)
         created += schema.create(engine, tables_of(plan))
+        begin_all(engine, plan.generations)
     shards.create(plan.engines, plan.name, plan.layout)
     return created
 
@@ -442,9 +445,5 @@ def create_tables(plan: AppPlan) -> list[str]:
 def tables_of(plan: AppPlan) -> list[Table]:
     """Return the ledger tables that the app's strategies need."""
     metadata = MetaData()
-    return [
-        table
-        for consumer in plan.consumers
-        for strategy in consumer.strategies
-        for table in strategy.tables(metadata)
-    ]
+    strategies = [strategy for consumer in plan.consumers for strategy in consumer.strategies]
+    return [table for strategy in strategies for table in strategy.tables(metadata)]

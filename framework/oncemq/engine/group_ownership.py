@@ -18,6 +18,7 @@ from oncemq.ledger import renames
 from oncemq.ledger.coordination import groups
 from oncemq.ledger.coordination.groups import Owned
 from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.generations import rotation
 from oncemq.ledger.renames import Left
 
 _COLUMN: Final = "column "
@@ -82,6 +83,8 @@ def carry_over(plan: AppPlan) -> Sequence[str]:
         for former in consumer.other_scopes:
             moved = 0
             for engine in plan.engines:
+                if consumer.generations is not None:
+                    moved += rotation.adopt(engine, former, consumer.scope)
                 with engine.begin() as connection:
                     if renames.holds(connection, former):
                         moved += renames.move(connection, former, consumer.scope)

@@ -72,6 +72,7 @@ class ConsumerPlan:
         on_dead: the user's function for messages that failed for good; None without one.
         breakers: when it warns, slows down or pauses by itself.
         rate: how many messages a second it takes; None = as many as there are.
+        generations: how long a generation of its records is open; None where they are in `oncemq_processed`.
         more_parts: strategies and handler on every shard but the first, if there are several.
     """
 
@@ -99,6 +100,7 @@ class ConsumerPlan:
     on_dead: BoundHandler | None = None
     breakers: tuple[BreakerRule, ...] = ()
     rate: RateRule | None = None
+    generations: timedelta | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -177,6 +179,11 @@ class AppPlan:
             point(name)
 
         return both
+
+    @property
+    def generations(self) -> Mapping[str, timedelta]:
+        """How long a generation is open, by the ledger scope of the consumers that have generations."""
+        return {each.scope: each.generations for each in self.consumers if each.generations is not None}
 
     @property
     def engines(self) -> tuple[Engine, ...]:

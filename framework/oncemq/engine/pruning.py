@@ -7,6 +7,7 @@ from oncemq.contracts.broker_queries import PruningAdapter
 from oncemq.engine.group_ownership import is_column
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger import renames
+from oncemq.ledger.generations import rotation
 from oncemq.ledger.renames import Left
 
 _CLOSE_WITHIN = timedelta(seconds=2)
@@ -53,3 +54,5 @@ def _forget(plan: AppPlan, left: Left) -> None:
             renames.disown(connection, left.places)
             if left.gone:
                 renames.remove(connection, left.scope)
+        if left.gone and plan.generations:
+            rotation.drop_all(engine, left.scope)

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, func, literal_column, select
 
 from oncemq.ledger.coordination import workers
 from oncemq.ledger.coordination.workers import Worker
+from oncemq.ledger.generations import records
 from oncemq.ledger.messages import parking
 from oncemq.ledger.records import claims, history, processed
 
@@ -32,12 +33,13 @@ class ConsumerSummary:
     last_applied: datetime | None
 
 
-def of_consumer(connection: Connection, scope: str) -> ConsumerSummary:
+def of_consumer(connection: Connection, scope: str, *, generations: bool = False) -> ConsumerSummary:
     """Return the summary of a consumer, each figure from an index.
 
     Args:
         connection: for reading.
         scope: the consumer's ledger scope.
+        generations: its records are in generations.
     """
     parked = parking.TABLE.c
     waiting = select(func.count(), func.min(parked.parked_at), func.min(parked.due_at)).where(
@@ -51,6 +53,8 @@ def of_consumer(connection: Connection, scope: str) -> ConsumerSummary:
             (claims.TABLE.c.consumer, claims.TABLE.c.done_at),
         )
     ]
+    if generations:
+        applied.append(records.last_applied(connection, scope))
     return ConsumerSummary(
         count, oldest, next_due, max((at for at in applied if at is not None), default=None)
     )
@@ -84,16 +88,17 @@ class Recent:
     outcomes: Mapping[str, int]
 
 
-def recent(connection: Connection, scope: str, since: datetime) -> Recent:
+def recent(connection: Connection, scope: str, since: datetime, *, generations: bool = False) -> Recent:
     """Count the outcomes of a consumer since a moment, from indexes.
 
     Args:
         connection: for reading.
         scope: the consumer's ledger scope.
         since: aware.
+        generations: its records are in generations.
     """
     past, noted = processed.TABLE.c, history.TABLE.c
-    applied = 0
+    applied = records.applied_since(connection, scope, since, MOST_COUNTED) if generations else 0
     for consumer, moment in (
         (past.consumer, past.processed_at),
         (claims.TABLE.c.consumer, claims.TABLE.c.done_at),

@@ -11,6 +11,7 @@ from oncemq.contracts.strategy import Strategy
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import ConfigError, LedgerError
 from oncemq.ledger import consumer_summary
+from oncemq.ledger.generations import records as generations
 from oncemq.ledger.records import forgetting, history
 from oncemq.ledger.records.forgetting import BATCH, Choice, Record
 from oncemq.ledger.records.history import HistoryRow
@@ -78,7 +79,7 @@ class Forgetting:
         """Yield the records, of each database and table at most `limit`, and all that are busy; removes nothing."""
         for engine in self._plan.engines:
             with engine.connect() as connection:
-                records = forgetting.find(connection, self._consumer.scope, self._choice)
+                records = self._find(connection)
             self._seen[engine] = [record for record in records if record.table in forgetting.ABOUT_KEYS]
             busy = set(forgetting.unfinished(records))
             shown: Counter[str] = Counter()
@@ -116,7 +117,7 @@ class Forgetting:
     def _step(self, engine: Engine, operator: Operator, trail: Trail) -> int:
         consumer, scope = self._consumer, self._consumer.scope
         with engine.begin() as connection:
-            records = forgetting.find(connection, scope, self._choice)
+            records = self._find(connection)
             for record in forgetting.unfinished(records):
                 raise LedgerError(f"message {record.identity} of {consumer.name}: {_UNFINISHED}")
             places = [record for record in records if record.table in forgetting.ABOUT_KEYS]
@@ -130,13 +131,21 @@ class Forgetting:
             identities = sorted({record.identity for record in records if record.identity})
             for strategy in self._strategies:
                 strategy.forget(identities)
-            forgetting.remove(connection, scope, records)
+            flat = generations.remove(connection, scope, records) if consumer.generations else records
+            forgetting.remove(connection, scope, flat)
             history.add(connection, [self._audit(record, operator) for record in records])
             trail.note(connection, scope, tally(record.key for record in records), self._target)
             # Last in the transaction: a process that starts after this waits for its commit.
             if running := self._running(connection if engine is self._plan.engine else None):
                 raise LedgerError(running)
         return len(records)
+
+    def _find(self, connection: Connection) -> list[Record]:
+        scope = self._consumer.scope
+        found = forgetting.find(connection, scope, self._choice)
+        if self._consumer.generations is None:
+            return found
+        return [*generations.find(connection, scope, self._choice, BATCH), *found]
 
     def _running(self, connection: Connection | None) -> str:
         cached = [strategy.name for strategy in self._strategies if strategy.caches_applied]

@@ -11,6 +11,7 @@ from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerError
 from oncemq.ledger.coordination import pauses
 from oncemq.ledger.coordination.pauses import Pause
+from oncemq.ledger.generations import records
 from oncemq.ledger.messages import delayed, outbox, parking
 from oncemq.ledger.records import (
     audit,
@@ -94,7 +95,14 @@ def _rows(
     connection: Connection, app: str, key: str, shard: int, consumers: Sequence[ConsumerPlan]
 ) -> dict[str, list[dict[str, Any]]]:
     return {
-        "processed": processed.of_key(connection, key),
+        "processed": [
+            *processed.of_key(connection, key),
+            *(
+                row
+                for scope in _with_generations(consumers)
+                for row in records.of_key(connection, scope, key)
+            ),
+        ],
         "final_failures": final_failures.of_key(connection, key),
         "claims": claims.of_key(connection, key),
         "states": states.of_key(connection, key),
@@ -107,6 +115,10 @@ def _rows(
         "changes": [asdict(row) for row in audit.of_key(connection, app, key)],
         "paused": [asdict(row) for row in _paused(connection, consumers)],
     }
+
+
+def _with_generations(consumers: Sequence[ConsumerPlan]) -> list[str]:
+    return [consumer.scope for consumer in consumers if consumer.generations is not None]
 
 
 def _strategies(

@@ -12,6 +12,7 @@ from oncemq.common.error_text import describe
 from oncemq.contracts.adapter import Adapter, DeadLetter, ParkedDeadLetter, Refused
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerRefused, MessageRefused
+from oncemq.ledger.generations import records
 from oncemq.ledger.messages import dead_letters as ledger
 from oncemq.ledger.records import final_failures
 from oncemq.message import headers as names
@@ -96,6 +97,8 @@ class Letters:
         if chosen:
             for engine in self._engines:
                 with engine.begin() as connection:
+                    if self.consumer.generations is not None:
+                        records.forget_failed(connection, self.consumer.scope, chosen)
                     final_failures.forget(connection, self.consumer.scope, chosen)
 
     def _kept(self) -> Iterator[DeadLetter]:

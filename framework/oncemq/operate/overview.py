@@ -158,14 +158,16 @@ def ask_ledger(plan: AppPlan, found: Overview, *, recently: timedelta | None = N
     for engine in plan.engines:
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
             for row, consumer in zip(found.consumers, plan.consumers, strict=True):
-                here = consumer_summary.of_consumer(connection, consumer.scope)
+                flat = consumer.generations is not None
+                here = consumer_summary.of_consumer(connection, consumer.scope, generations=flat)
                 row["parked"] = (row["parked"] or 0) + here.parked
                 row["next_due"] = first(row["next_due"], here.next_due)
                 row["oldest_parked"] = first(row["oldest_parked"], here.oldest_parked)
                 row["last_applied"] = _last(row["last_applied"], here.last_applied)
                 if recently is not None:
                     since = found.at - recently
-                    _add(row, consumer_summary.recent(connection, consumer.scope, since), recently)
+                    past = consumer_summary.recent(connection, consumer.scope, since, generations=flat)
+                    _add(row, past, recently)
             later = delayed.waiting(connection, plan.name, found.at)
             postponed, next_due = postponed + later.messages, first(next_due, later.next_due)
             there = outbox.depth(connection, plan.name)

@@ -11,9 +11,9 @@ from oncemq.common.clock import Clock
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import DUPLICATE, PROCEED, Culprits, Verdict, conflict, reject
 from oncemq.errors import InfrastructureError
+from oncemq.ledger.generations.bulk import processed_bulk
 from oncemq.ledger.records import processed
 from oncemq.ledger.sql.bulk import Bulk, Shape
-from oncemq.ledger.sql.bulk_dialects import bulk_for
 from oncemq_strategies.common.fingerprint import Fingerprint
 from oncemq_strategies.common.results import stored
 
@@ -55,16 +55,20 @@ class _Notes:
 
 
 class ProcessedRecords:
-    """The ledger's table `oncemq_processed` as the authority.
+    """The ledger's table `oncemq_processed`, or the consumer's generations, as the authority.
 
     Args:
         clock: the time source.
         fingerprint: of an item; None = content is not compared.
         result: keep the handler's result.
+        generations: the records are in generations.
     """
 
-    def __init__(self, clock: Clock, fingerprint: Fingerprint | None, *, result: bool) -> None:
+    def __init__(
+        self, clock: Clock, fingerprint: Fingerprint | None, *, result: bool, generations: bool = False
+    ) -> None:
         self._clock = clock
+        self._generations = generations
         self._fingerprint = fingerprint
         self._result = result
         self._details = result or fingerprint is not None
@@ -176,7 +180,9 @@ class ProcessedRecords:
             shape = Shape(
                 processed.TABLE, "identity", "processed_at", inserted=more, updated=details, read=details
             )
-            self._bulk = bulk_for(connection.dialect, shape)
+            self._bulk = processed_bulk(
+                connection.dialect, shape, self._clock.monotonic, generations=self._generations
+            )
         return self._bulk
 
 

@@ -12,8 +12,7 @@ from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import DUPLICATE, Outcome, Verdict, reject
 from oncemq.errors import MessageRefused, RedisRefused
-from oncemq.ledger.records import processed
-from oncemq.ledger.sql.tables import attach
+from oncemq.ledger.generations.registry import record_tables
 from oncemq.message.envelope import Delivery
 from oncemq_strategies.common.fingerprint import Fingerprint, fingerprint_option
 from oncemq_strategies.common.identity_checks import check_records, check_transactional
@@ -55,6 +54,7 @@ class Tiered(Strategy):
         self._fingerprint = fingerprint
         self._options = options
         self._tiers = Tiers(options, scope)
+        self._generations = scope.generations
         self.caches_applied = options.redis
 
     @classmethod
@@ -63,7 +63,8 @@ class Tiered(Strategy):
         given = Options("tiered", options, scope)
         given.known("redis", "bloom", "ttl", "fingerprint", "result")
         fingerprint = fingerprint_option(given)
-        records = ProcessedRecords(scope.clock, fingerprint, result=given.flag("result", default=False))
+        result = given.flag("result", default=False)
+        records = ProcessedRecords(scope.clock, fingerprint, result=result, generations=scope.generations)
         return cls(records, fingerprint, tier_options(given, scope), scope)
 
     def missing_in_redis(self) -> Iterable[RedisRefused]:
@@ -91,8 +92,8 @@ class Tiered(Strategy):
         yield from self._tiers.check()
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
-        """Return the table of processed messages."""
-        return (attach(processed.TABLE, metadata),)
+        """Return the table of processed messages, and that of its generations."""
+        return record_tables(metadata, generations=self._generations)
 
     def reserve(self, unit: Unit) -> None:
         """Settle messages that are marked as applied; the rest goes to the database."""

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.strategy import Scope
 from oncemq.errors import RedisRefused
+from oncemq.ledger.generations import records
 from oncemq.ledger.records import processed
 from oncemq_strategies.common.processed_records import Known
 from oncemq_strategies.tiered.filter_uses import FilterUse, FilterUses
@@ -145,7 +146,10 @@ class Tiers:
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:
         """Return which of the key's applied messages are marked."""
         marks = self._redis.marks_to_look_at() if self._redis is not None else None
-        rows = [row for row in processed.of_key(connection, key) if row["consumer"] == self._scope.consumer]
+        consumer = self._scope.consumer
+        rows = [row for row in processed.of_key(connection, key) if row["consumer"] == consumer]
+        if self._scope.generations:
+            rows += records.of_key(connection, consumer, key)
         identities = [str(row["identity"]) for row in rows]
         if marks is None or not identities:
             return {}

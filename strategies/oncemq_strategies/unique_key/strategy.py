@@ -11,8 +11,7 @@ from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Verdict
 from oncemq.ledger.database.user_tables import UnfitTable, check_name
-from oncemq.ledger.records import processed
-from oncemq.ledger.sql.tables import attach
+from oncemq.ledger.generations.registry import record_tables
 from oncemq_strategies.common.fingerprint import fingerprint_option
 from oncemq_strategies.common.identity_checks import check_records, check_transactional
 from oncemq_strategies.common.options import Options
@@ -43,8 +42,9 @@ class UniqueKey(Strategy):
 
     traits: ClassVar[Traits] = Traits(decides=True)
 
-    def __init__(self, records: _Records) -> None:
+    def __init__(self, records: _Records, *, generations: bool = False) -> None:
         self._records = records
+        self._generations = generations
         self.second_look = isinstance(records, ConstraintRecords)
         self.by_identity = self.records_identity = not self.second_look
 
@@ -64,7 +64,9 @@ class UniqueKey(Strategy):
                 scope.clock,
                 fingerprint_option(given),
                 result=given.flag("result", default=False),
-            )
+                generations=scope.generations,
+            ),
+            generations=scope.generations,
         )
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
@@ -80,8 +82,8 @@ class UniqueKey(Strategy):
         return (self._records.name,) if isinstance(self._records, ConstraintRecords) else ()
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
-        """Return the table of processed messages."""
-        return (attach(processed.TABLE, metadata),)
+        """Return the table of processed messages, and that of its generations."""
+        return record_tables(metadata, generations=self._generations)
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Find out which items are new, all at once."""

@@ -21,8 +21,10 @@ from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
 from oncemq.ledger.database import probe
 from oncemq.ledger.database.connect import place
+from oncemq.ledger.generations import rotation
 from oncemq.operate.auditing import Operator, Trail, selection
 from oncemq.registry import did_you_mean
+from oncemq.upkeep.generations import begin_all
 
 _NO_DATABASE = 'the app has no database, so there are no tables: add database: {url: "sqlite:///app.db"}'
 
@@ -52,6 +54,7 @@ def create(files: Sequence[Path], operator: Operator) -> int:
     """Create missing tables; does nothing if all exist."""
     plan = _database(files)
     done = [_at(plan, engine, f"created {name}") for engine, name in _each(plan, schema.create)]
+    done += _begun(plan)
     done += shards.create(plan.engines, plan.name, plan.layout)
     _note(plan, operator, "create", done)
     _tell(done, "all tables are there already")
@@ -65,6 +68,7 @@ def upgrade(files: Sequence[Path], operator: Operator) -> int:
     """Bring the tables to what this version of OnceMQ needs, and shards to the slots that you gave them."""
     plan = _database(files)
     done = [_at(plan, engine, line) for engine, line in _each(plan, schema.upgrade)]
+    done += _begun(plan)
     done += shards.upgrade(plan.engines, plan.name, plan.layout)
     _note(plan, operator, "upgrade", done)
     _tell(done, "nothing to upgrade")
@@ -82,6 +86,9 @@ def drop(files: Sequence[Path], yes: bool) -> int:
         confirm(
             f"Drop every oncemq_ table in {place}? What was applied is forgotten, and may be applied again"
         )
+    if plan.generations:
+        for engine in plan.engines:
+            rotation.drop_all(engine)
     dropped = [_at(plan, engine, f"dropped {name}") for engine, name in _each(plan, schema.drop)]
     _tell(dropped, "there are no tables")
     return OK
@@ -197,6 +204,14 @@ def _each(
     for engine in plan.engines:
         for line in work(engine, tables_of(plan)):
             yield engine, line
+
+
+def _begun(plan: AppPlan) -> list[str]:
+    return [
+        _at(plan, engine, f"created {line}")
+        for engine in plan.engines
+        for line in begin_all(engine, plan.generations)
+    ]
 
 
 def _at(plan: AppPlan, engine: Engine, line: str) -> str:

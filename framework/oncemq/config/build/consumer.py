@@ -89,6 +89,7 @@ class BuildContext:
         schemes: of the brokers' URLs, by broker name.
         middlewares: of the app; around those of a consumer.
         registry: the registered versions of payload schemas.
+        generations: records of applied messages are in generations.
     """
 
     app: str
@@ -108,6 +109,7 @@ class BuildContext:
     schemes: Mapping[str, str] = field(default_factory=dict)
     middlewares: tuple[Middleware, ...] = ()
     registry: Registry = field(default_factory=Registry)
+    generations: bool = False
 
 
 def build_consumer(
@@ -228,9 +230,7 @@ def _path_of(name: str, settled: ConsumerSettings) -> tuple[str | int, ...]:
 
 def _function(named: Any, path: tuple[str | int, ...], around: BuildContext) -> Any:
     try:
-        found = named
-        if not callable(found):
-            found = import_object(found, around.folder)
+        found = named if callable(named) else import_object(named, around.folder)
     except WrongValue as error:
         around.report.error(path, error)
         return None
@@ -294,6 +294,7 @@ def _scope(settled: ConsumerSettings, around: BuildContext, publishers: Publishe
         expression=compile_expression,
         import_object=import_for_strategy,
         publishers=publishers,
+        generations=around.generations,
     )
 
 

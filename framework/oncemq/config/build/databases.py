@@ -1,16 +1,21 @@
 """Builds the engines of the app's database, one or one per shard, and the mapping of keys to shards."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
 
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from oncemq.common.durations import format_duration
 from oncemq.common.sharding import Layout
 from oncemq.config.build.shared_parts import Reporter
-from oncemq.config.model.app_model import Database
+from oncemq.config.model.app_model import AppModel, Database
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import Url
 from oncemq.config.source.tree import Path
+from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import OnceMQError
 from oncemq.ledger.database.engine import USUAL_CONNECTIONS, make_engine
 from oncemq.registry import extra_for
@@ -62,6 +67,51 @@ def build_layout(database: Database | None, report: Reporter) -> Layout | None:
         report.at((*_DATABASE, "shards"), "`shards` is empty", "write a URL for each shard")
         return None
     return _layout(database, len(shards), report)
+
+
+def build_generations(
+    model: AppModel, dialect: str, consumers: Sequence[ConsumerSettings], report: Reporter
+) -> timedelta | None:
+    """Return how long a generation of the ledger is open; None without. What cannot be sound is reported."""
+    every = model.ledger.generations if model.ledger is not None else None
+    if every is None:
+        return None
+    path: Path = ("ledger", "generations")
+    if dialect != "postgresql":
+        report.at(
+            path,
+            f"generations need PostgreSQL, and {_NO_GENERATIONS.get(dialect, 'the app has no database')}",
+            "remove `ledger`: the records stay in one table, and are purged row by row",
+        )
+    if every < _SHORTEST_GENERATION:
+        report.at(path, f"{format_duration(every)} is too short for a generation", "write 1h, 1d or the like")
+        return None
+    for settled in consumers:
+        if every > settled.keep or settled.keep / every > _MOST_GENERATIONS:
+            few = settled.keep / _MOST_GENERATIONS
+            report.at(
+                path,
+                f"consumer {settled.name} keeps its records for {format_duration(settled.keep)}, which does not go with "
+                f"generations of {format_duration(every)}: every message is looked up in each generation",
+                f"write a duration from {format_duration(max(few, _SHORTEST_GENERATION))} to {format_duration(settled.keep)}",
+            )
+    return every
+
+
+def with_generations(plan: ConsumerPlan, every: timedelta | None) -> ConsumerPlan:
+    """Return the consumer with this length of its generations, if it keeps records of identities."""
+    if every is None or not any(strategy.records_identity for strategy in plan.strategies):
+        return plan
+    return replace(plan, generations=every)
+
+
+_SHORTEST_GENERATION: Final = timedelta(minutes=1)
+_MOST_GENERATIONS: Final = 31
+_NO_GENERATIONS: Final = {
+    "mysql": "MySQL ends a transaction at each change of tables",
+    "mariadb": "MariaDB ends a transaction at each change of tables",
+    "sqlite": "SQLite has one writer, which a rotation would stop",
+}
 
 
 def _layout(database: Database, shards: int, report: Reporter) -> Layout | None:

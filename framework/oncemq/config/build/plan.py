@@ -13,10 +13,12 @@ from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer import BuildContext, build_consumer, facts_of
 from oncemq.config.build.databases import (
     build_engines,
+    build_generations,
     build_layout,
     connections_for,
     database_urls,
     whole_urls,
+    with_generations,
 )
 from oncemq.config.build.exposure import warn_of_exposure
 from oncemq.config.build.group_conflicts import (
@@ -153,6 +155,7 @@ def _build(
     tracing = build_tracing(model, report)
     middlewares = build_middlewares(model.middlewares or (), ("middlewares",), folder, report)
     registry = build_registry(model, folder, report)
+    generations = build_generations(model, _dialect(model, engine), consumers, report)
     around = BuildContext(
         app=model.app,
         folder=folder,
@@ -171,6 +174,7 @@ def _build(
         schemes={name: broker.url.scheme for name, broker in model.brokers.items()},
         middlewares=middlewares,
         registry=registry,
+        generations=generations is not None,
     )
     hooks = [each.on_publish for each in middlewares if each.on_publish is not None]
     topics = {
@@ -193,7 +197,7 @@ def _build(
         adapters=around.adapters,
         engine=engine,
         redis=redis,
-        consumers=tuple(plan for plan in plans if plan is not None),
+        consumers=tuple(with_generations(plan, generations) for plan in plans if plan is not None),
         clock=clock,
         topics=topics,
         keep={f"{model.app}.{settled.ledger_name}": settled.keep for settled in consumers},

@@ -371,6 +371,17 @@ class Database(Section):
     )
 
 
+class Ledger(Section):
+    """How the ledger keeps the records of applied messages."""
+
+    generations: Duration | None = Field(
+        None,
+        description="A table for each consumer and period of this length, which expires as a whole; smaller than one table for "
+        "all, whose rows are deleted one by one. PostgreSQL only. Default: one table.",
+        examples=["1d"],
+    )
+
+
 class AppModel(Section):
     """A whole OnceMQ app."""
 
@@ -379,6 +390,7 @@ class AppModel(Section):
     )
     brokers: dict[str, Broker] = Field(min_length=1, description="Message brokers, by a name of your choice.")
     database: Database | None = Field(None, description="The database of handlers and ledger.")
+    ledger: Ledger | None = Field(None, description="How the records of applied messages are kept.")
     redis: Redis | None = Field(None, description="The Redis of locks, marks and flags.")
     defaults: Defaults | None = Field(None, description="What every consumer has unless it says otherwise.")
     topics: dict[str, Topic] = Field(

@@ -16,9 +16,9 @@ from oncemq.contracts.final_failure import FinalFailure
 from oncemq.contracts.strategy import Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Verdict, reject
+from oncemq.ledger.generations.bulk import processed_bulk
 from oncemq.ledger.records import final_failures, processed
 from oncemq.ledger.sql.bulk import Bulk, Shape
-from oncemq.ledger.sql.bulk_dialects import bulk_for
 from oncemq.ledger.sql.tables import attach
 
 APPLIED, UNDONE = "applied-by-a-copy", "undone-before"
@@ -59,21 +59,25 @@ class FinalRecord(Strategy):
 
     Args:
         clock: the source of time.
+        generations: the consumer's records are in generations.
     """
 
     traits: ClassVar[Traits] = Traits(decides=False)
     name = "on_dead"
     by_identity = True
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, generations: bool = False) -> None:
         self._clock = clock
+        self._generations = generations
         self._bulk: Bulk | None = None
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Insert the record of the one message; waits for a copy whose handler is running."""
         if self._bulk is None:
             shape = Shape(processed.TABLE, "identity", "processed_at", inserted=("key",))
-            self._bulk = bulk_for(run.connection.dialect, shape)
+            self._bulk = processed_bulk(
+                run.connection.dialect, shape, self._clock.monotonic, generations=self._generations
+            )
         rows = [(item.envelope.identity, item.key) for item in items]
         new = self._bulk.insert_new(run.connection, run.consumer, rows, self._clock.now())
         there = [identity for identity, _ in rows if identity not in new]

@@ -103,7 +103,7 @@ def on_dead_runners(
     slot = TimeLimitSlot(recorder.overrun)
     shop.watchdog.watch(plan.name, slot, TimeLimits(plan.soft_limit, plan.hard_limit))
     lane = Contention(shop.clock.monotonic)
-    chain = Chain([FinalRecord(shop.clock)])
+    chain = Chain([FinalRecord(shop.clock, generations=plan.generations is not None)])
 
     def pause(seconds: float) -> None:
         shop.leaving.wait(seconds)

@@ -95,9 +95,7 @@ class GenerationBulk:
         """Read the list; the transaction's earlier statements do not matter, each has a snapshot of its own."""
         found = generations_of(connection, consumer)
         if not found or found[0].sealed_at is not None:
-            raise LedgerError(
-                f"{consumer} has no generations in the ledger: run `oncemq tables create`"
-            )
+            raise LedgerError(f"{consumer} has no generations in the ledger: run `oncemq tables create`")
         self._live = live = _statements(found, self._shape, self._monotonic())
         return live
 

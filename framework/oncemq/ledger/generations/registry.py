@@ -4,14 +4,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Column, Connection, Identity, Index, Integer, select, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Identity,
+    Index,
+    MetaData,
+    Table,
+    select,
+    text,
+)
 
+from oncemq.ledger.records import processed
 from oncemq.ledger.sql.column_types import ExactText, Moment
-from oncemq.ledger.sql.tables import CONSUMER_SIZE, PREFIX, ledger_table
+from oncemq.ledger.sql.tables import CONSUMER_SIZE, PREFIX, attach, ledger_table
 
 TABLE = ledger_table(
     "generations",
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), Identity(), primary_key=True),
+    Column("id", BigInteger, Identity(), primary_key=True),
     Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
     Column("legacy", Boolean, nullable=False),
     Column("opened_at", Moment, nullable=False),
@@ -89,5 +101,15 @@ def create_table(connection: Connection, number: int) -> None:
     )
     # Filled to the brim where it is rebuilt; while it grows, pages split in halves whatever is said here.
     connection.execute(
-        text(f"CREATE UNIQUE INDEX {name}_id ON {name} (({DIGEST.format('identity')})) WITH (fillfactor = 100)")
+        text(
+            f"CREATE UNIQUE INDEX {name}_id ON {name} (({DIGEST.format('identity')})) WITH (fillfactor = 100)"
+        )
     )
+    # A few bytes for each megabyte: rows are in the order of their time.
+    connection.execute(text(f"CREATE INDEX {name}_at ON {name} USING brin (processed_at)"))
+
+
+def record_tables(metadata: MetaData, *, generations: bool) -> tuple[Table, ...]:
+    """Return the tables that a strategy needs for records of applied messages."""
+    tables = (processed.TABLE, TABLE) if generations else (processed.TABLE,)
+    return tuple(attach(table, metadata) for table in tables)

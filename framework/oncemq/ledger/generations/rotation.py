@@ -1,12 +1,11 @@
 """Opens, seals, retires and drops generations; each step is one transaction."""
-# ruff: noqa: S608 - the names are the ledger's own; values are parameters
 
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import Connection, Engine, delete, insert, select, text, update
+from sqlalchemy import Connection, Engine, delete, insert, inspect, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from oncemq.errors import LedgerError
@@ -66,9 +65,7 @@ def begin(engine: Engine, consumer: str) -> bool:
         connection.execute(insert(TABLE).values(**old))
         number = _next_number(connection)
         create_table(connection, number)
-        connection.execute(
-            insert(TABLE).values(id=number, consumer=consumer, legacy=False, opened_at=now)
-        )
+        connection.execute(insert(TABLE).values(id=number, consumer=consumer, legacy=False, opened_at=now))
     return True
 
 
@@ -96,7 +93,9 @@ def rotate(
         with engine.begin() as connection:
             _wait_at_most(connection, wait)
             due = server_moment(engine.dialect, every)
-            open_one = select(_T.id).where(_T.consumer == consumer, _T.sealed_at.is_(None), _T.opened_at <= due)
+            open_one = select(_T.id).where(
+                _T.consumer == consumer, _T.sealed_at.is_(None), _T.opened_at <= due
+            )
             number = connection.execute(open_one.with_for_update()).scalar()
             if number is None:
                 return False
@@ -118,6 +117,12 @@ def rotate(
             return None
         raise
     return True
+
+
+def may_rotate(connection: Connection) -> bool:
+    """Return whether this account may create the tables of generations."""
+    may = text("SELECT has_schema_privilege(current_schema(), 'CREATE')")
+    return bool(connection.execute(may).scalar_one())
 
 
 def retire(engine: Engine, consumer: str, keep: timedelta) -> int:
@@ -153,6 +158,55 @@ def drop_retired(engine: Engine, consumer: str, *, after: timedelta = DROP_AFTER
     return [name for name in dropped if name]
 
 
+def drop_all(engine: Engine, consumer: str | None = None) -> list[str]:
+    """Drop all generations of a consumer, or of all, with their records; returns the names of the tables.
+
+    The old table refuses the consumer's records no longer. For a ledger that is dropped, or a consumer that is gone.
+    """
+    with changing_schema(engine) as connection:
+        if not inspect(connection).has_table(TABLE.name):
+            return []
+        mine = select(_T.id, _T.consumer, _T.legacy)
+        mine = mine if consumer is None else mine.where(_T.consumer == consumer)
+        found = [tuple(row) for row in connection.execute(mine.order_by(_T.id))]
+        names = [table_name(number) for number, _, legacy in found if not legacy]
+        for name in names:
+            connection.execute(text(f"DROP TABLE IF EXISTS {name}"))
+        for scope in sorted({scope for _, scope, _ in found}):
+            _accept_in_old_table(connection, scope)
+        gone = delete(TABLE)
+        connection.execute(gone if consumer is None else gone.where(_T.consumer == consumer))
+        if consumer is None:
+            connection.execute(text("DROP FUNCTION IF EXISTS oncemq_refuse_flat_record() CASCADE"))
+    return names
+
+
+def adopt(engine: Engine, former: str, consumer: str) -> int:
+    """Make the generations of a former name a consumer's own, sealed; returns how many.
+
+    The open generations of both are locked as in a rotation, so that processes of either name read their list again.
+    """
+    with changing_schema(engine) as connection:
+        theirs = select(_T.id, _T.legacy).where(_T.consumer == former)
+        found = [tuple(row) for row in connection.execute(theirs.with_for_update())]
+        if not found:
+            return 0
+        both = (_T.consumer == former) | (_T.consumer == consumer)
+        open_ones = select(_T.id).where(both, _T.sealed_at.is_(None)).order_by(_T.id).with_for_update()
+        following = _next_number(connection)
+        create_table(connection, following)
+        for number in connection.execute(open_ones).scalars().all():
+            connection.execute(text(f"LOCK TABLE {table_name(number)} IN SHARE ROW EXCLUSIVE MODE"))
+        now = server_time(connection)
+        connection.execute(update(TABLE).where(both, _T.sealed_at.is_(None)).values(sealed_at=now))
+        # Rows of the old table are renamed by themselves; one row of the list says that it is looked up.
+        connection.execute(delete(TABLE).where(_T.consumer == former, _T.legacy))
+        connection.execute(update(TABLE).where(_T.consumer == former).values(consumer=consumer))
+        row = {"id": following, "consumer": consumer, "legacy": False, "opened_at": now}
+        connection.execute(insert(TABLE).values(**row))
+    return len(found)
+
+
 def compact(engine: Engine, consumer: str) -> list[str]:
     """Rebuild the index of sealed generations once, without blocking anything, and clean their tables; returns their names."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -171,6 +225,15 @@ def compact(engine: Engine, consumer: str) -> list[str]:
             connection.execute(text(f"COMMENT ON TABLE {name} IS '{_COMPACT}'"))
             done.append(name)
     return done
+
+
+def _accept_in_old_table(connection: Connection, consumer: str) -> None:
+    found = text(
+        "SELECT tgname FROM pg_trigger WHERE tgrelid = CAST('oncemq_processed' AS regclass) AND NOT tgisinternal"
+        " AND obj_description(oid, 'pg_trigger') = :consumer"
+    )
+    for name in connection.execute(found, {"consumer": consumer}).scalars().all():
+        connection.execute(text(f"DROP TRIGGER IF EXISTS {name} ON oncemq_processed"))
 
 
 _COMPACT: Final = "oncemq: sealed and compact"
@@ -205,6 +268,12 @@ def _refuse_in_old_table(connection: Connection, consumer: str) -> None:
     )
     made = connection.execute(statement, {"name": f"oncemq_generations_{number}", "consumer": consumer})
     connection.exec_driver_sql(made.scalar_one().replace("%", "%%"))
+    # By which the trigger of a consumer is found again.
+    told = text(
+        "SELECT format('COMMENT ON TRIGGER %I ON oncemq_processed IS %L', CAST(:name AS text), CAST(:consumer AS text))"
+    )
+    said = connection.execute(told, {"name": f"oncemq_generations_{number}", "consumer": consumer})
+    connection.exec_driver_sql(said.scalar_one().replace("%", "%%"))
 
 
 def _comment(connection: Connection, name: str) -> str | None:

@@ -17,6 +17,7 @@ from oncemq.config import load
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import ConfigError, LedgerError
 from oncemq.ledger.database.server_clock import LedgerClock
+from oncemq.ledger.generations import rotation
 from oncemq.ledger.messages import parking
 from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, PROCESSED, SUSPECTS, Aged
 from oncemq.ledger.purge import purge as purge_batch
@@ -70,6 +71,9 @@ def purge(
     row for each key: a key that was forgotten would start again, and apply again what is late, or wait for its first
     number without end. What `oncemq.idempotent_requests` remembers is purged by its own processes, which know how long it is kept.
 
+    Records in generations (`ledger: {generations: 1d}`) go as whole tables: a generation of which every record is old is no
+    longer looked up, and its table is dropped a minute later, by the running app or by the next purge.
+
     What has been purged is applied again if it is redelivered, so an age below the longest time that a
     message's retries can take is refused.
     """
@@ -81,7 +85,8 @@ def purge(
     opened(plan)
     trail = Trail(plan, operator, "purge")
     rows = [_purged(plan, target, age, trail) for target, age in ages]
-    Output(as_json=as_json).rows(COLUMNS, rows, none="there are no consumers")
+    columns = {**COLUMNS, **({"generations": "generations"} if plan.generations else {})}
+    Output(as_json=as_json).rows(columns, rows, none="there are no consumers")
 
 
 def _age(plan: AppPlan, consumer: ConsumerPlan, older_than: timedelta | None) -> timedelta:
@@ -103,8 +108,17 @@ def _purged(plan: AppPlan, consumer: ConsumerPlan, age: timedelta, trail: Trail)
             for name, aged in TABLES.items()
         }
         step.count = sum(counts.values())
+    if consumer.generations is not None:
+        counts["generations"] = sum(_expired(engine, consumer, age) for engine in plan.engines)
     waiting = sum(_parked(engine, consumer.scope) for engine in plan.engines)
     return {"consumer": consumer.name, "older_than": format_duration(age), **counts, "parked": waiting}
+
+
+def _expired(engine: Engine, consumer: ConsumerPlan, age: timedelta) -> int:
+    """Retire generations of which every record is older; a running app, or the next purge, drops their tables."""
+    count = rotation.retire(engine, consumer.scope, age)
+    rotation.drop_retired(engine, consumer.scope)
+    return count
 
 
 def _parked(engine: Engine, scope: str) -> int:
