@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from math import ceil
 from typing import Final
 
 from sqlalchemy import Engine, make_url
@@ -88,12 +89,13 @@ def build_generations(
         return None
     for settled in consumers:
         if every > settled.keep or settled.keep / every > _MOST_GENERATIONS:
-            few = settled.keep / _MOST_GENERATIONS
+            least = settled.keep / _MOST_GENERATIONS
+            unit = timedelta(hours=1) if least > timedelta(hours=1) else _SHORTEST_GENERATION
             report.at(
                 path,
                 f"consumer {settled.name} keeps its records for {format_duration(settled.keep)}, which does not go with "
                 f"generations of {format_duration(every)}: every message is looked up in each generation",
-                f"write a duration from {format_duration(max(few, _SHORTEST_GENERATION))} to {format_duration(settled.keep)}",
+                f"write a duration from {format_duration(ceil(least / unit) * unit)} to {format_duration(settled.keep)}",
             )
     return every
 

@@ -123,7 +123,7 @@ def _statements(found: Sequence[Generation], shape: Shape, read_at: float) -> _L
     columns = [shape.key, *shape.inserted]
     names = ", ".join([shape.moment, *columns])
     values = ", ".join(f"r.c{number}" for number in range(len(columns)))
-    unseen = "".join(f" AND NOT EXISTS (SELECT 1 FROM {_same(older)})" for older in found[1:])
+    unseen = "".join(f" AND NOT EXISTS (SELECT 1 FROM {_same(older)} OFFSET 0)" for older in found[1:])
     insert = (
         "WITH here AS (SELECT 1 FROM oncemq_generations WHERE id = :generation AND sealed_at IS NULL),"
         f" fresh AS (INSERT INTO {table} ({names}) SELECT CAST(:now AS timestamptz), {values} FROM {_unnest(len(columns))}"
@@ -134,7 +134,10 @@ def _statements(found: Sequence[Generation], shape: Shape, read_at: float) -> _L
         # The old table is no longer looked up; the parameter stays, so that all lists are asked in the same way.
         insert += " AND CAST(:consumer AS text) IS NOT NULL"
     shown = ", ".join(f"t.{name}" for name in [shape.key, *shape.read])
-    parts = [f"SELECT {shown} FROM {_unnest(1)} JOIN {_same(each, joined=True)}" for each in found]
+    parts = [
+        f"SELECT found.* FROM {_unnest(1)} CROSS JOIN LATERAL (SELECT {shown} FROM {_same(each)} OFFSET 0) AS found"
+        for each in found
+    ]
     read = " UNION ALL ".join(parts)
     if not any(each.legacy for each in found):
         read = f"SELECT * FROM ({read}) AS found WHERE CAST(:consumer AS text) IS NOT NULL"
@@ -151,12 +154,14 @@ def _statements(found: Sequence[Generation], shape: Shape, read_at: float) -> _L
     )
 
 
-def _same(generation: Generation, *, joined: bool = False) -> str:
-    """Return the table of a generation as `t` and the condition that its row has the identity `r.c0`."""
-    word = "ON" if joined else "WHERE"
+def _same(generation: Generation) -> str:
+    """Return the table of a generation as `t`, and the condition that its row has the identity `r.c0`.
+
+    With `OFFSET 0` behind it the planner looks up each identity by the index, also in a plan that it made while the table was small.
+    """
     if generation.legacy:
-        return f"{generation.table} AS t {word} t.consumer = :consumer AND t.identity = r.c0"
-    return f"{generation.table} AS t {word} {DIGEST.format('t.identity')} = {_MINE}"
+        return f"{generation.table} AS t WHERE t.consumer = :consumer AND t.identity = r.c0"
+    return f"{generation.table} AS t WHERE {DIGEST.format('t.identity')} = {_MINE}"
 
 
 def _of_run(connection: Connection, consumer: str) -> _Live:

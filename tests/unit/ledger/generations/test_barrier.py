@@ -332,5 +332,5 @@ def test_sealed_generations_become_compact_once(begun: Engine, bulk: GenerationB
     assert rotation.compact(begun, SCOPE) == []
     with begun.begin() as connection:
         assert connection.scalar(text(f"SELECT pg_relation_size('{table}_id')")) < grown
-        assert connection.scalar(text(f"SELECT count(*) FROM pg_indexes WHERE tablename = '{table}'")) == 1
+        assert connection.scalar(text(f"SELECT count(*) FROM pg_indexes WHERE tablename = '{table}'")) == 2
         assert put(bulk, connection, "order 7") == set()
