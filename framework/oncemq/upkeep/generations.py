@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from threading import Thread
 from typing import Final
 
 from sqlalchemy import Engine
@@ -39,8 +40,8 @@ def ensure_begun(engines: Sequence[Engine], consumers: Iterable[str]) -> None:
                     )
             if not rotation.may_rotate(connection):
                 raise LedgerError(
-                    f"this account may not create tables in {place(engine)}, which `generations` needs: "
-                    "GRANT CREATE ON SCHEMA, or remove `ledger`"
+                    f"this account may not create tables in {place(engine)}, or does not own the ledger's, as `generations` "
+                    "needs: run the app with the account that owns the tables oncemq_…, or remove `ledger`"
                 )
 
 
@@ -73,6 +74,8 @@ class GenerationKeeper:
         self._every = every
         self._keep = keep
         self._wait = rotation.SHORTEST_WAIT
+        self._compacting: Thread | None = None
+        self._failed: Exception | None = None
 
     def __call__(self, engine: Engine) -> bool:
         """Run one step; returns whether there is more."""
@@ -83,10 +86,29 @@ class GenerationKeeper:
             self._wait *= 2
             return True
         self._wait = rotation.SHORTEST_WAIT
-        rotation.compact(engine, self._scope)
         if rotated is None:
             self._insist(engine)
+        self._compact(engine)
         return False
+
+    def _compact(self, engine: Engine) -> None:
+        """Rebuild aside what was sealed: of a hundred million records this takes minutes, and other tasks are due."""
+        if self._compacting is not None and self._compacting.is_alive():
+            return
+        if self._failed is not None:
+            error, self._failed = self._failed, None
+            raise error
+        if rotation.not_compact(engine, self._scope):
+            self._compacting = Thread(
+                target=self._rebuild, args=(engine,), name="oncemq-compact", daemon=True
+            )
+            self._compacting.start()
+
+    def _rebuild(self, engine: Engine) -> None:
+        try:
+            rotation.compact(engine, self._scope)
+        except Exception as error:
+            self._failed = error  # raised at the next step, where failures of upkeep are logged
 
     def _insist(self, engine: Engine) -> None:
         with engine.connect() as connection:

@@ -22,7 +22,16 @@ from defects.catalog.engine import (
     ordering,
     rehearsing,
 )
-from defects.catalog.ledger import claiming, equality, in_redis, one_clock, remembering, sharding, stored
+from defects.catalog.ledger import (
+    claiming,
+    equality,
+    generations,
+    in_redis,
+    one_clock,
+    remembering,
+    sharding,
+    stored,
+)
 from defects.defect import Defect, told_apart
 
 DEFECTS: tuple[Defect, ...] = told_apart(
@@ -52,4 +61,5 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *kafka.DEFECTS,
     *stored.DEFECTS,
     *sharding.DEFECTS,
+    *generations.DEFECTS,
 )

@@ -7,8 +7,8 @@ a rotation seals the open generation and opens the next; when every record of a 
 
 Why native tables, not partitions: a unique index of a partitioned table must contain the partition key, so the same
 identity could be inserted into two partitions, and each insert would need the barrier below anyway; DETACH CONCURRENTLY cannot
-run in a transaction, and DROP of a partition locks its parent, which every consumer uses. A table of its own is locked by
-nobody once it is retired.
+run in a transaction, and DROP of a partition locks its parent, which every consumer uses. No unit locks a table of its own
+that is retired.
 
 Why a rotation lets no duplicate through. A unit inserts with one statement S, which names the open generation G as its
 target, looks up all older ones, and inserts nothing unless `oncemq_generations` says that G is open. PostgreSQL locks the tables

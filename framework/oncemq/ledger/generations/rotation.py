@@ -120,8 +120,12 @@ def rotate(
 
 
 def may_rotate(connection: Connection) -> bool:
-    """Return whether this account may create the tables of generations."""
-    may = text("SELECT has_schema_privilege(current_schema(), 'CREATE')")
+    """Return whether this account may create the tables of generations, and drop those that there are."""
+    may = text(
+        "SELECT has_schema_privilege(current_schema(), 'CREATE') AND NOT EXISTS (SELECT 1 FROM pg_class WHERE relkind = 'r'"
+        " AND relname ~ '^oncemq_(generations|processed_[0-9]+)$' AND pg_table_is_visible(oid)"
+        " AND NOT pg_has_role(relowner, 'USAGE'))"
+    )
     return bool(connection.execute(may).scalar_one())
 
 
@@ -207,24 +211,30 @@ def adopt(engine: Engine, former: str, consumer: str) -> int:
     return len(found)
 
 
+def not_compact(engine: Engine, consumer: str) -> list[str]:
+    """Return the tables of sealed generations whose index was not rebuilt yet."""
+    sealed = select(_T.id).where(
+        _T.consumer == consumer, _T.sealed_at.is_not(None), _T.retired_at.is_(None), ~_T.legacy
+    )
+    with engine.connect() as connection:
+        names = [table_name(number) for number in connection.execute(sealed.order_by(_T.id)).scalars().all()]
+        return [name for name in names if _comment(connection, name) != _COMPACT]
+
+
 def compact(engine: Engine, consumer: str) -> list[str]:
-    """Rebuild the index of sealed generations once, without blocking anything, and clean their tables; returns their names."""
+    """Rebuild the index of each sealed generation once, and clean its table; returns their names.
+
+    Units go on meanwhile: no step takes a lock that conflicts with reading and inserting.
+    """
+    names = not_compact(engine, consumer)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        sealed = select(_T.id).where(
-            _T.consumer == consumer, _T.sealed_at.is_not(None), _T.retired_at.is_(None), ~_T.legacy
-        )
-        done = []
-        for number in connection.execute(sealed.order_by(_T.id)).scalars().all():
-            name = table_name(number)
-            if _comment(connection, name) == _COMPACT:
-                continue
+        for name in names:
             # What an interrupted rebuild has left behind.
-            connection.execute(text(f"DROP INDEX IF EXISTS {name}_id_ccnew"))
-            connection.execute(text(f"VACUUM (FREEZE, ANALYZE) {name}"))
+            connection.execute(text(f"DROP INDEX CONCURRENTLY IF EXISTS {name}_id_ccnew"))
+            connection.execute(text(f"VACUUM (FREEZE, ANALYZE, TRUNCATE false) {name}"))
             connection.execute(text(f"REINDEX INDEX CONCURRENTLY {name}_id"))
             connection.execute(text(f"COMMENT ON TABLE {name} IS '{_COMPACT}'"))
-            done.append(name)
-    return done
+    return names
 
 
 def _accept_in_old_table(connection: Connection, consumer: str) -> None:

@@ -1,6 +1,7 @@
 """An app whose records are in generations: it runs, and every command knows where they are."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -238,3 +239,17 @@ def test_an_account_that_may_not_create_tables_is_refused(shop: Shop) -> None:
         with shop.engine.begin() as connection:
             connection.execute(text("DROP OWNED BY plain_of_shop"))
             connection.execute(text("DROP ROLE plain_of_shop"))
+
+
+def test_the_way_back_is_a_copy(shop: Shop) -> None:
+    """With the statements of the page an app without the option knows what was applied in generations."""
+    shop.run("o-1", "o-2")
+    page = (Path(__file__).parents[4] / "docs" / "ledger.md").read_text()
+    statements = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)[0]
+    (table,) = shop.tables()
+    with shop.engine.begin() as connection:
+        for statement in statements.replace("oncemq_processed_2", table).split(";")[:-1]:
+            connection.execute(text(statement))
+    shop.write(ledger="")
+    shop.run("o-1", "o-3")
+    assert shop.effects() == ["o-1", "o-2", "o-3"]
