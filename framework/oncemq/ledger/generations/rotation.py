@@ -1,7 +1,6 @@
 """Opens, seals, retires and drops generations; each step is one transaction."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -75,7 +74,7 @@ def rotate(
     every: timedelta,
     *,
     wait: timedelta = SHORTEST_WAIT,
-    point: Callable[[str], None] = _silent,
+    done: Callable[[str], None] = _silent,
 ) -> bool | None:
     """Seal the open generation and open the next, if the open one is old enough.
 
@@ -84,7 +83,7 @@ def rotate(
         consumer: the ledger scope.
         every: how long a generation is open.
         wait: how long to wait for units that are running; new ones wait behind it.
-        point: called after each of `STEPS`.
+        done: called after each of `STEPS`.
 
     Returns:
         Whether it rotated; None if it is due, but units did not end in time: try again.
@@ -99,19 +98,19 @@ def rotate(
             number = connection.execute(open_one.with_for_update()).scalar()
             if number is None:
                 return False
-            point("locked")
+            done("locked")
             following = _next_number(connection)
             create_table(connection, following)
-            point("created")
+            done("created")
             # Waits for every transaction that has inserted, and keeps others waiting until the commit.
             connection.execute(text(f"LOCK TABLE {table_name(number)} IN SHARE ROW EXCLUSIVE MODE"))
-            point("barrier")
+            done("barrier")
             now = server_time(connection)
             connection.execute(update(TABLE).where(_T.id == number).values(sealed_at=now))
-            point("sealed")
+            done("sealed")
             row = {"id": following, "consumer": consumer, "legacy": False, "opened_at": now}
             connection.execute(insert(TABLE).values(**row))
-            point("opened")
+            done("opened")
     except DBAPIError as error:
         if is_lock_timeout(error):
             return None
@@ -156,10 +155,9 @@ def drop_retired(engine: Engine, consumer: str, *, after: timedelta = DROP_AFTER
         old = select(_T.id, _T.legacy).where(_T.consumer == consumer, _T.retired_at <= waited).order_by(_T.id)
         found = [tuple(row) for row in connection.execute(old)]
     for number, legacy in found:
-        with suppress(_InUse):
-            _drop(engine, number, legacy=legacy)
-            dropped.append("" if legacy else table_name(number))
-    return [name for name in dropped if name]
+        if _drop(engine, number, legacy=legacy) and not legacy:
+            dropped.append(table_name(number))
+    return dropped
 
 
 def drop_all(engine: Engine, consumer: str | None = None) -> list[str]:
@@ -249,24 +247,22 @@ def _accept_in_old_table(connection: Connection, consumer: str) -> None:
 _COMPACT: Final = "oncemq: sealed and compact"
 
 
-class _InUse(Exception):
-    """The table is locked by another transaction."""
-
-
-def _drop(engine: Engine, number: int, *, legacy: bool) -> None:
+def _drop(engine: Engine, number: int, *, legacy: bool) -> bool:
+    """Return whether it is gone; not while another transaction uses its table."""
     try:
         with engine.begin() as connection:
             _wait_at_most(connection, SHORTEST_WAIT)
             row = select(_T.id).where(_T.id == number).with_for_update()
             if connection.execute(row).first() is None:
-                return  # another process was first
+                return False  # another process was first
             if not legacy:
                 connection.execute(text(f"DROP TABLE IF EXISTS {table_name(number)}"))
             connection.execute(delete(TABLE).where(_T.id == number))
     except DBAPIError as error:
         if is_lock_timeout(error):
-            raise _InUse from error
+            return False
         raise
+    return True
 
 
 def _refuse_in_old_table(connection: Connection, consumer: str) -> None:

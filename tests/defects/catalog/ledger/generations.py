@@ -14,8 +14,8 @@ DEFECTS = (
             Edit(
                 ROTATION,
                 '            connection.execute(text(f"LOCK TABLE {table_name(number)} IN SHARE ROW EXCLUSIVE MODE"))\n'
-                '            point("barrier")\n',
-                '            point("barrier")\n',
+                '            done("barrier")\n',
+                '            done("barrier")\n',
             )
         ],
         [f"{BARRIER}::test_a_rotation_waits_for_units_that_have_inserted"],

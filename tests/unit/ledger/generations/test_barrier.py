@@ -135,7 +135,7 @@ def test_a_unit_that_comes_during_a_rotation_inserts_into_the_next_generation(
             coming.append(aside.submit(unit))
             blocked(begun)
 
-    assert rotation.rotate(begun, SCOPE, AT_ONCE, point=point)
+    assert rotation.rotate(begun, SCOPE, AT_ONCE, done=point)
     assert coming[0].result() == {"a"}
     with begun.connect() as connection:
         newest = registry.generations_of(connection, SCOPE)[0].table
@@ -184,7 +184,7 @@ def test_two_processes_that_rotate_at_once_rotate_once(begun: Engine, aside: Thr
 
     with begun.begin() as connection:
         connection.execute(text("UPDATE oncemq_generations SET opened_at = opened_at - interval '2 hours'"))
-    assert rotation.rotate(begun, SCOPE, timedelta(hours=1), point=point)
+    assert rotation.rotate(begun, SCOPE, timedelta(hours=1), done=point)
     assert second[0].result() is False
     with begun.connect() as connection:
         assert len(registry.generations_of(connection, SCOPE)) == 3

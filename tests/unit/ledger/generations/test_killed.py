@@ -89,7 +89,7 @@ def test_a_process_that_dies_in_a_rotation_leaves_it_to_another(begun: Engine, s
             if reached == step:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        rotation.rotate(engine, SCOPE, AT_ONCE, point=point)
+        rotation.rotate(engine, SCOPE, AT_ONCE, done=point)
 
     applied(begun, ["a"])
     assert status_of(forked(begun, die)) == signal.SIGKILL
