@@ -11,10 +11,12 @@ from types import FrameType
 from oncemq.config.build.plan import LoadedApp
 from oncemq.engine.application import Application
 from oncemq.engine.stop_conditions import Retries, Until
+from oncemq.engine.supervision.recycling import refuse_recycling
 from oncemq.observe.endpoint import LocalSocket
 from oncemq.observe.events import Observer
 from oncemq.observe.logs import configure
 from oncemq.observe.monitor import Monitor
+from oncemq.observe.state import StateSource
 from oncemq.observe.tracing_export import exported
 
 EXIT_STOPPED_AT_ONCE = 130
@@ -29,6 +31,7 @@ def run_loaded(
     others: Sequence[Observer] = (),
     answers_on: LocalSocket | None = None,
     supervised: bool = False,
+    watched: Callable[[StateSource], None] = lambda _: None,
 ) -> int:
     """Run an app in this process, with logging and signal handling; returns the exit code.
 
@@ -39,6 +42,7 @@ def run_loaded(
         others: observers in addition to the app's own.
         answers_on: where a supervisor asks for metrics and health, which it serves on the app's address.
         supervised: a supervisor decides about a second signal: it kills this process.
+        watched: called with the source of the app's state, before it runs.
 
     Raises:
         OnceMQError: the app could not start.
@@ -49,11 +53,14 @@ def run_loaded(
     elif logging.configure:
         configure(logging.level, logging.format, secrets=loaded.secrets, row_values=logging.row_values)
     plan = loaded.plan
+    if not supervised:
+        refuse_recycling(plan.recycle)
     retries = Retries(plan.clock)
     seeing = others if until_idle is None else [*others, retries]
     seeing = [*seeing, *plan.observers]
     monitor = Monitor(answers_on or plan.http, plan.clock, others=seeing, redact=plan.redact)
     application = Application(plan, monitor=monitor, retries=retries)
+    watched(application.state)
     with (
         exported(plan.name, wanted=plan.tracing is not None),
         _signals(application.stop, supervised=supervised),

@@ -76,6 +76,10 @@ class KafkaAdapter:
     def __repr__(self) -> str:
         return f"<KafkaAdapter {self._scope.broker!r} at {self._address.shown}>"
 
+    def member_name(self) -> str | None:
+        """Return the option that makes this process a static member, whose name no other may have at the same time."""
+        return "member" if self._address.member else None
+
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return the unsafe or impossible settings of this consumer on Kafka."""
         return check_consumer(facts, self._address)

@@ -3,7 +3,6 @@
 import gc
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,13 +13,17 @@ from sqlalchemy import exc
 from oncemq.app_process import run_loaded
 from oncemq.cli.exit_codes import FAILED, HARD_LIMIT, exit_code
 from oncemq.cli.main import show_error
+from oncemq.common.clock import Clock
 from oncemq.config import load
 from oncemq.config.build.plan import LoadedApp
 from oncemq.engine.crash.suspects import SuspectBook, collect, discard
+from oncemq.engine.supervision.child import Reports
 from oncemq.engine.supervisor import Death
 from oncemq.errors import OnceMQError
-from oncemq.observe.first_progress import FirstProgress
+from oncemq.observe.first_progress import FirstProgress, MessageCount
+from oncemq.observe.health import readiness
 from oncemq.observe.process_group import socket_of
+from oncemq.observe.state import StateSource
 
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
@@ -41,12 +44,12 @@ class Worker:
     deadline: timedelta | None = None
     sockets: str | None = None
 
-    def __call__(self, index: int, applied: Callable[[], None]) -> int:
+    def __call__(self, index: int, reports: Reports) -> int:
         """Run as worker process number `index`; returns its exit code.
 
         Args:
             index: counted from 0.
-            applied: called once, when this process has applied its first message.
+            reports: tells the supervisor how far this process is.
         """
         try:
             loaded = load(self.files)
@@ -55,9 +58,10 @@ class Worker:
                 loaded,
                 until_idle=self.until_idle,
                 deadline=self.deadline,
-                others=[FirstProgress(applied)],
+                others=[FirstProgress(reports.applied), MessageCount(reports.count)],
                 answers_on=None if self.sockets is None else socket_of(self.sockets, index),
                 supervised=True,
+                watched=lambda state: reports.watch(lambda: is_ready(state, loaded.plan.clock)),
             )
         except OnceMQError as error:
             show_error(error)
@@ -65,6 +69,11 @@ class Worker:
         if code != 0:
             _leave(code)
         return code
+
+
+def is_ready(state: StateSource, clock: Clock) -> bool:
+    """Return whether every consumer of this process is subscribed and does its work."""
+    return readiness(state(), clock.monotonic()).ok
 
 
 def _collect_seldom() -> None:

@@ -106,6 +106,15 @@ class PartlyExamining(Protocol):
 
 
 @runtime_checkable
+class NamedMember(Protocol):
+    """Optional protocol of an adapter whose processes may be known to the broker by a name that the user has given."""
+
+    def member_name(self) -> str | None:
+        """Return the option that names this process, as written in YAML; None where two processes may run side by side."""
+        ...
+
+
+@runtime_checkable
 class VersionedAdapter(Protocol):
     """Optional protocol of an adapter whose broker tells its version; called by `oncemq doctor`, between `prepare` and `close`."""
 

@@ -18,6 +18,7 @@ from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.breakers.rule import BreakerRule
 from oncemq.engine.rates.rule import RateRule
 from oncemq.engine.recording.recorder import TrafficRecorder
+from oncemq.engine.supervision.recycling import RecycleRule
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
@@ -132,6 +133,7 @@ class AppPlan:
         tracing: makes spans; None without.
         breakers: counts for the consumers' breakers; None without.
         recorder: notes what arrives while an operator records a consumer.
+        recycle: when a supervisor replaces a worker process; None = never.
     """
 
     name: str
@@ -152,6 +154,7 @@ class AppPlan:
     tracing: "Tracing | None" = None
     breakers: BreakerRecorder | None = None
     recorder: TrafficRecorder = field(default_factory=TrafficRecorder)
+    recycle: RecycleRule | None = None
 
     @property
     def observers(self) -> tuple[Observer, ...]:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Protocol
 
 from oncemq.common.fork_server import ForkedProcess, ForkServer
 from oncemq.engine.stop_times import StopTimes
+from oncemq.engine.supervision.child import Child, ChildMain, Process, run_child, run_spawned
+from oncemq.engine.supervision.recycling import Reason, RecycleRule
+from oncemq.engine.supervision.replacing import READY_WITHIN, Replacement, Replacements, Step
 
 EXIT_STOPPED_AT_ONCE = 130
 """A second signal came while draining."""
@@ -25,18 +27,8 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
 _STEADY_AFTER = 30.0
 _TICK = 0.5
-_BEAT = 0.5
 _STARTS_SLOWER = 5
 _SILENT_SHARE = 4
-_EXIT_WITHIN = 3.0
-_FAILED = 1
-
-_APPLIED = b"a"
-_ALIVE = b"b"
-
-ChildMain = Callable[[int, Callable[[], None]], int]
-"""Runs one worker process; called with its index and a callback for when it has applied something, returns its
-exit code. Must be picklable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +42,7 @@ class Death:
         ordered: the supervisor or an operator stopped it, so no message is at fault.
         silent: it was killed because it no longer responded.
         lost: the process that had forked it ended first, so it drained, and nothing tells its exit code.
+        replaced: another process has taken its place already, or it was to take one and has not begun: nothing is restarted.
     """
 
     index: int
@@ -58,61 +51,7 @@ class Death:
     ordered: bool
     silent: bool = False
     lost: bool = False
-
-
-class _Process(Protocol):
-    """A worker process, spawned or forked."""
-
-    @property
-    def pid(self) -> int | None: ...
-    @property
-    def exitcode(self) -> int | None: ...
-    @property
-    def sentinel(self) -> int: ...
-    def is_alive(self) -> bool: ...
-    def join(self) -> None: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class _Ancestors(Protocol):
-    """The processes without which nothing would start a successor of this one."""
-
-    def is_alive(self) -> bool: ...
-    def join(self, timeout: float, /) -> None: ...
-
-
-@dataclass(slots=True)
-class _Child:
-    """A worker process; `silence` is the time in seconds that this supervisor has watched it without hearing from it."""
-
-    index: int
-    process: _Process
-    word: Connection
-    started: float
-    first: bool
-    killed: bool = False
-    frozen: bool = False
-    useful: bool = False
-    silence: float = 0.0
-    heard: bool = False
-    reported: bool = False
-
-    def hear(self) -> None:
-        """Read what it has sent since the last time."""
-        with suppress(EOFError, OSError):
-            while self.word.poll():
-                self.useful |= self.word.recv_bytes() == _APPLIED
-                self.silence = 0.0
-                self.heard = True
-
-    def is_stopped(self) -> bool:
-        """Return whether a signal or a debugger has stopped it."""
-        with suppress(OSError):
-            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-            return stat.rpartition(")")[2].split()[0] in {"T", "t"}
-        return False
+    replaced: bool = False
 
 
 class Supervisor:
@@ -120,6 +59,7 @@ class Supervisor:
 
     A worker that ends with 0 has finished (`until_idle`) and is not started again. One that dies is started
     again: at once if it has applied something, else after a pause that grows while this worker keeps dying early.
+    Workers are numbered from 0; one that is recycled has a successor with a number that is free, `count` at most.
 
     Args:
         child: runs in each worker process, which is spawned or comes from `forks`; never forked from this one.
@@ -135,6 +75,10 @@ class Supervisor:
         frozen_after: a worker that has not responded for so long is killed, and started again; five times as long while
             it starts.
         forks: forks the worker processes; None = they are spawned, as they are when it has ended.
+        recycle: when a worker is replaced by a successor; None = never.
+        on_replacement: called at each step of a replacement.
+        on_order: called when an operator wants the configuration to be read again, as a worker has learnt.
+        ready_within: how long a successor may take to be ready; else its predecessor goes on.
     """
 
     def __init__(
@@ -149,6 +93,10 @@ class Supervisor:
         on_silence: Callable[[int, int, float], None] = lambda _index, _pid, _seconds: None,
         frozen_after: timedelta = timedelta(seconds=60),
         forks: ForkServer | None = None,
+        recycle: RecycleRule | None = None,
+        on_replacement: Callable[[Replacement], None] = lambda _: None,
+        on_order: Callable[[], None] = lambda: None,
+        ready_within: float = READY_WITHIN,
     ) -> None:
         self._child = child
         self._count = count
@@ -163,7 +111,7 @@ class Supervisor:
         self._looked = time.monotonic()
         self._spawn = multiprocessing.get_context("spawn")
         self._forks = forks
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, Child] = {}
         self._due: dict[int, float] = {}
         self._signals = 0
         self._stop_since: float | None = None
@@ -171,6 +119,11 @@ class Supervisor:
         self._reload = threading.Event()
         self._reloaded = False
         self._reloading: set[int] = set()
+        self._on_order = on_order
+        self._orders: SimpleQueue[ChildMain] = SimpleQueue()
+        self._next: ChildMain | None = None
+        """Of a reload of which no process has become ready yet."""
+        self._replacements = Replacements(recycle, self._kill_after, on_replacement, ready_within)
         # Wakes the loop from signal handlers and other threads: neither of them may take a lock.
         self._bell, self._rope = self._spawn.Pipe(duplex=False)
         os.set_blocking(self._rope.fileno(), False)
@@ -196,6 +149,14 @@ class Supervisor:
         self._reload.set()
         self._ring()
 
+    def replace(self, child: ChildMain) -> None:
+        """Replace every worker by one that runs `child`, one after the other; from any thread.
+
+        If the first of them does not become ready, none is replaced.
+        """
+        self._orders.put(child)
+        self._ring()
+
     def _signalled(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._signals += 1
         self._ring()
@@ -204,27 +165,34 @@ class Supervisor:
         with suppress(OSError):
             os.write(self._rope.fileno(), b".")
 
-    def _start(self, index: int, *, first: bool = False) -> None:
+    def _start(self, index: int, *, first: bool = False, main: ChildMain | None = None) -> Child:
         mine, its = self._spawn.Pipe(duplex=False)
+        main = main or self._child
         try:
-            process = self._forked(index, its) or self._spawned(index, its)
+            process = self._forked(main, index, its) or self._spawned(main, index, its)
         finally:
             its.close()
-        self._children[index] = _Child(index, process, mine, time.monotonic(), first)
+        limits = self._replacements.limits()
+        self._children[index] = Child(index, process, mine, time.monotonic(), first, limits)
+        return self._children[index]
 
-    def _forked(self, index: int, word: Connection) -> _Process | None:
+    def _start_successor(self, reason: Reason) -> Child:
+        index = next(n for n in range(self._count + 1) if n not in self._children and n not in self._due)
+        return self._start(index, main=self._next if reason is Reason.RELOAD else None)
+
+    def _forked(self, main: ChildMain, index: int, word: Connection) -> Process | None:
         if self._forks is None:
             return None
-        process = self._forks.fork(partial(_run_child, self._child, index, self._kill_after), word)
+        process = self._forks.fork(partial(run_child, main, index, self._kill_after), word)
         if process is None:
             # One that only does not answer would hold up every further start.
             self._forks.close()
             self._forks = None
         return process
 
-    def _spawned(self, index: int, word: Connection) -> _Process:
+    def _spawned(self, main: ChildMain, index: int, word: Connection) -> Process:
         process = self._spawn.Process(
-            target=_run_spawned, args=(self._child, index, self._kill_after, word), name=f"oncemq-{index}"
+            target=run_spawned, args=(main, index, self._kill_after, word), name=f"oncemq-{index}"
         )
         # A Ctrl-C goes to the whole group; it must not reach a child that is still importing.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -241,6 +209,7 @@ class Supervisor:
             self._obey_signals()
             self._start_due()
             self._listen()
+            self._replace()
             for child in [child for child in self._children.values() if not child.process.is_alive()]:
                 child.process.join()
                 del self._children[child.index]
@@ -269,7 +238,10 @@ class Supervisor:
         passed, self._looked = min(now - self._looked, _TICK), now
         for child in self._children.values():
             child.silence += passed
+            before = child.orders
             child.hear()
+            if child.orders != before:
+                self._on_order()
             pid = child.process.pid or 0
             # On a machine with little time for it, the imports before its first word may take minutes.
             longest = self._frozen_after * (1 if child.heard else _STARTS_SLOWER)
@@ -282,16 +254,41 @@ class Supervisor:
                 child.killed = child.killed or child.is_stopped()
                 child.process.kill()
 
-    def _ended(self, child: _Child, code: int) -> int:
+    def _replace(self) -> None:
+        """Go on with replacements: those that an operator wants, and those of workers that have reached a limit."""
+        if self._stop_since is not None or self._reloading:
+            return
+        with suppress(Empty):
+            self._next = self._orders.get_nowait()
+            self._replacements.order(self._children.values())
+        took_over = self._replacements.look(self._children, self._start_successor) is Step.TOOK_OVER
+        promoted = any(child.promoted and child.ready is not None for child in self._children.values())
+        # Without a worker that runs, none has to go on while a successor starts.
+        if self._next is not None and (took_over or promoted or not self._children):
+            self._child, self._next = self._next, None
+            self._due = dict.fromkeys(self._due, 0.0)
+
+    def _ended(self, child: Child, code: int) -> int:
         """Handle the end of a worker; returns the exit code it means for the app, 0 for none."""
         child.hear()
         pid, lost = child.process.pid or 0, _is_lost(child.process)
-        if code not in self._finished:
-            self._on_death(
-                Death(child.index, pid, code, child.killed or lost, silent=child.frozen, lost=lost)
-            )
+        step = self._replacements.ended(child) if self._stop_since is None else None
+        left = child.leaving is not None
+        if code not in self._finished and not (left and code == -signal.SIGTERM):
+            replaced = left or step is Step.FAILED
+            self._on_death(Death(child.index, pid, code, child.killed or lost, child.frozen, lost, replaced))
         if self._stop_since is not None:
             return self._ended_while_stopping(child, code)
+        young = child.promoted and child.ready is None
+        if young or step is Step.FAILED:
+            self._next = None
+        if young:
+            self._replacements.give_up()
+            self._start_later(child)
+        return 0 if young or step is not None else self._ended_alone(child, code)
+
+    def _ended_alone(self, child: Child, code: int) -> int:
+        """Start another process in its place, unless it has finished or nothing would cure it."""
         if child.index in self._reloading:
             self._reloading.discard(child.index)
             self._start(child.index)
@@ -308,14 +305,14 @@ class Supervisor:
         self._start_later(child)
         return 0
 
-    def _ended_while_stopping(self, child: _Child, code: int) -> int:
+    def _ended_while_stopping(self, child: Child, code: int) -> int:
         if code == -signal.SIGTERM:
             return 0  # it had not begun
         if child.killed and self._signals > 1:
             return EXIT_STOPPED_AT_ONCE
         return 1 if code < 0 else code
 
-    def _start_later(self, child: _Child) -> None:
+    def _start_later(self, child: Child) -> None:
         now = time.monotonic()
         if child.useful or now - child.started > _STEADY_AFTER:
             self._pauses.pop(child.index, None)
@@ -334,7 +331,8 @@ class Supervisor:
         if self._reload.is_set() and self._stop_since is None:
             self._reload.clear()
             self._reloaded = True
-            self._reloading = set(self._children)
+            self._replacements.order(())
+            self._reloading = {index for index, child in self._children.items() if child.leaving is None}
             self._due = dict.fromkeys(self._due, 0.0)
             for child in self._children.values():
                 child.process.terminate()
@@ -353,60 +351,5 @@ class Supervisor:
             child.process.terminate()
 
 
-def _is_lost(process: _Process) -> bool:
+def _is_lost(process: Process) -> bool:
     return isinstance(process, ForkedProcess) and process.lost
-
-
-def _run_spawned(child: ChildMain, index: int, kill_after: float, word: Connection) -> None:
-    raise SystemExit(_run_child(child, index, kill_after, word, multiprocessing.parent_process()))
-
-
-def _run_child(
-    child: ChildMain, index: int, kill_after: float, word: Connection, ancestors: _Ancestors | None
-) -> int:
-    # Only the supervisor decides how to react to a Ctrl-C.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    os.register_at_fork(after_in_child=_obey_signals_as_usual)
-    os.set_blocking(word.fileno(), False)
-    _die_with(ancestors, word, kill_after)
-    code = child(index, lambda: _tell(word, _APPLIED))
-    _leave_within(_EXIT_WITHIN, code)
-    return code
-
-
-def _tell(word: Connection, what: bytes) -> None:
-    with suppress(OSError):  # a supervisor that is frozen or gone reads nothing
-        word.send_bytes(what)
-
-
-def _obey_signals_as_usual() -> None:
-    """Let a process that a handler forks end by a signal: it has inherited what the worker does with them."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
-
-
-def _die_with(ancestors: _Ancestors | None, word: Connection, kill_after: float) -> None:
-    """Tell the supervisor that this process is alive; drain when it is gone: nothing would start a successor.
-
-    The supervisor would have killed it after `kill_after` seconds, so it ends then by itself.
-    """
-
-    def look() -> None:
-        while ancestors is not None and ancestors.is_alive():
-            _tell(word, _ALIVE)
-            ancestors.join(_BEAT)
-        os.kill(os.getpid(), signal.SIGTERM)
-        _leave_within(kill_after, _FAILED)
-
-    threading.Thread(target=look, name="oncemq-parent", daemon=True).start()
-
-
-def _leave_within(seconds: float, code: int) -> None:
-    """End this process after so many seconds although something, such as a process that a handler forked, holds its exit."""
-
-    def leave() -> None:
-        time.sleep(seconds)
-        os._exit(code)
-
-    threading.Thread(target=leave, name="oncemq-exit", daemon=True).start()

@@ -5,6 +5,7 @@ from threading import Thread
 
 from oncemq.engine.application import Application
 from oncemq.engine.plan import AppPlan
+from oncemq.engine.supervision.recycling import refuse_recycling
 
 
 class RunningApp:
@@ -12,9 +13,13 @@ class RunningApp:
 
     Args:
         plan: the resolved configuration of the app.
+
+    Raises:
+        ConfigError: the app is to be recycled, for which it needs a supervisor.
     """
 
     def __init__(self, plan: AppPlan) -> None:
+        refuse_recycling(plan.recycle)
         self._application = Application(plan)
         self._code = 1
         self._started: SimpleQueue[BaseException | None] = SimpleQueue()

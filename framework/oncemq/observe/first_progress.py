@@ -1,4 +1,4 @@
-"""Reports once that a process has applied a message: its restart then needs no delay."""
+"""Reports the progress of a process to its supervisor: its first applied message, and how many it has worked on."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,3 +25,18 @@ class FirstProgress(Observer):
         if self._applied is not None and any(counts.get(outcome) for outcome in _PROGRESS):
             applied, self._applied = self._applied, None
             applied()
+
+
+class MessageCount(Observer):
+    """Counts the messages that this process has worked on, duplicates and failures included.
+
+    Args:
+        counted: called with the number of each unit's messages, from the threads of the workers.
+    """
+
+    def __init__(self, counted: Callable[[int], None]) -> None:
+        self._counted = counted
+
+    def unit_done(self, consumer: str, counts: Mapping[Outcome, int], *, size: int, **_: Any) -> None:  # noqa: ARG002
+        """Count them."""
+        self._counted(size)

@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from oncemq.common.memory import resident_bytes
 from oncemq.contracts.verdict import Outcome
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import Observer, RescueStep, TimeLimit
@@ -220,6 +221,9 @@ class _States(Collector):
             return
         state = self.source()
         yield _phase(state)
+        yield GaugeMetricFamily(
+            "oncemq_process_memory_bytes", "Memory that the process occupies.", resident_bytes()
+        )
         if state.outbox is not None:
             yield GaugeMetricFamily(
                 "oncemq_outbox_messages", "Published messages that wait to be sent.", state.outbox.messages

@@ -5,7 +5,7 @@ import json
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -49,6 +49,7 @@ class ProcessGroup:
 
     A process that does not listen is being started, or has ended: not ready, but healthy, since the supervisor starts it
     again. A process that listens and does not answer is blocked: a restart would help, so it is unhealthy.
+    One that another has replaced is asked for its metrics until it has ended, and no longer for its health.
 
     Args:
         address: where to listen.
@@ -60,8 +61,12 @@ class ProcessGroup:
 
     def __init__(self, address: Address, count: int) -> None:
         self.folder = tempfile.mkdtemp(prefix="oncemq-")
-        self._count = count
-        self._ended = [0] * count
+        self._members = tuple(range(count))
+        self._leaving: tuple[int, ...] = ()
+        self._ended = dict.fromkeys(range(count), 0)
+        self._recycles = {
+            (index, reason, "no"): 0 for index in range(count) for reason in ("messages", "memory", "age")
+        }
         try:
             self._endpoint = Endpoint(
                 address,
@@ -83,7 +88,21 @@ class ProcessGroup:
 
     def worker_ended(self, index: int) -> None:
         """Count that worker process number `index` died, and another one takes its place."""
-        self._ended[index] += 1
+        self._ended[index] = self._ended.get(index, 0) + 1
+
+    def worker_replaced(self, index: int, successor: int) -> None:
+        """Ask the successor from now on; the process itself only for its metrics, until `worker_left`."""
+        self._members = tuple(successor if member == index else member for member in self._members)
+        self._leaving = (*self._leaving, index)
+
+    def worker_left(self, index: int) -> None:
+        """Ask a process that was replaced no more."""
+        self._leaving = tuple(leaving for leaving in self._leaving if leaving != index)
+
+    def count_recycle(self, index: int, reason: str, *, failed: bool) -> None:
+        """Count that worker process number `index` was recycled, or that its successor failed."""
+        which = index, reason, "yes" if failed else "no"
+        self._recycles[which] = self._recycles.get(which, 0) + 1
 
     def close(self) -> None:
         """Stop listening, and remove the workers' sockets."""
@@ -97,10 +116,10 @@ class ProcessGroup:
         return self._combined("/readyz", absent_is_ok=False)
 
     def _status(self) -> Answer:
-        return json_answer({"processes": [_row(answer) for answer in self._ask("/status")]})
+        return json_answer({"processes": [_row(answer) for answer in self._ask("/status", self._all())]})
 
     def _combined(self, path: str, *, absent_is_ok: bool) -> Answer:
-        answers = self._ask(path)
+        answers = self._ask(path, self._members)
         problems = [line for answer in answers for line in _problems(answer, absent_is_ok=absent_is_ok)]
         processes = [_row(answer) for answer in answers]
         return json_answer(
@@ -108,15 +127,18 @@ class ProcessGroup:
         )
 
     def _metrics(self) -> Answer:
-        answers = [answer for answer in self._ask("/metrics") if answer.status == HTTPStatus.OK]
-        return _merged([(answer.index, answer.body.decode()) for answer in answers], self._ended)
+        answers = [answer for answer in self._ask("/metrics", self._all()) if answer.status == HTTPStatus.OK]
+        return _merged(
+            [(answer.index, answer.body.decode()) for answer in answers], self._ended, self._recycles
+        )
 
-    def _ask(self, path: str) -> list[_Answer]:
+    def _all(self) -> tuple[int, ...]:
+        return tuple(sorted({*self._members, *self._leaving}))
+
+    def _ask(self, path: str, members: Sequence[int]) -> list[_Answer]:
         """Ask all at once: the slowest decides how long it takes."""
-        with ThreadPoolExecutor(self._count) as pool:
-            return list(
-                pool.map(lambda index: _asked(index, socket_of(self.folder, index), path), range(self._count))
-            )
+        with ThreadPoolExecutor(len(members)) as pool:
+            return list(pool.map(lambda index: _asked(index, socket_of(self.folder, index), path), members))
 
 
 class _Connection(http.client.HTTPConnection):
@@ -173,7 +195,9 @@ def _row(answer: _Answer) -> dict[str, Any]:
     return {"process": answer.index, **report} if isinstance(report, dict) else {"process": answer.index}
 
 
-def _merged(texts: Sequence[tuple[int, str]], ended: Sequence[int]) -> Answer:
+def _merged(
+    texts: Sequence[tuple[int, str]], ended: Mapping[int, int], recycles: Mapping[tuple[int, str, str], int]
+) -> Answer:
     """Return the metrics of all processes, each sample with the label `process`, and how often each one died."""
     parse, counter, generate, content_type = _prometheus()
     restarts = counter(
@@ -181,9 +205,16 @@ def _merged(texts: Sequence[tuple[int, str]], ended: Sequence[int]) -> Answer:
         "Worker processes that died and were started again.",
         labels=["process"],
     )
-    for index, count in enumerate(ended):
+    for index, count in list(ended.items()):
         restarts.add_metric([str(index)], count)
-    families: dict[str, Metric] = {restarts.name: restarts}
+    recycled = counter(
+        "oncemq_worker_recycles",
+        "Worker processes that a successor replaced, and successors that failed, by the limit that was reached.",
+        labels=["process", "reason", "failed"],
+    )
+    for (index, reason, failed), count in list(recycles.items()):
+        recycled.add_metric([str(index), reason, failed], count)
+    families: dict[str, Metric] = {restarts.name: restarts, recycled.name: recycled}
     for index, text in texts:
         for family in parse(text):
             merged = families.setdefault(family.name, family)

@@ -6,13 +6,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
 
 from oncemq.common.fork_server import ForkServer
+from oncemq.engine.supervision.child import Reports
+from oncemq.engine.supervision.recycling import RecycleRule
+from oncemq.engine.supervision.replacing import Replacement
 from oncemq.engine.supervisor import Death, Supervisor
 
 FATAL_CODE = 3
@@ -27,17 +29,23 @@ class Acting:
         folder: where it writes `started`, `stopped` … with its index and process id.
         others: what every other worker than worker 0 does.
         acts: what each start of worker 0 does, the last for all further ones: `serve`, `fatal`, `away`,
-            `finish`, `die`, `work` (and die), `deaf`, `fork` (a process that does not end by itself).
+            `finish`, `die`, `work` (and die), `deaf`, `fork` (a process that does not end by itself), `unready` (for ever).
+            A successor, whose number is `count` or more, counts as a start of worker 0.
+        count: the number of workers.
     """
 
     folder: Path
     others: str
     acts: tuple[str, ...]
+    count: int = 1
 
-    def __call__(self, index: int, applied: Callable[[], None]) -> int:
+    def __call__(self, index: int, reports: Reports) -> int:
         """Do what is due at this start."""
-        before = len(list(self.folder.glob(f"started-{index}-*")))
-        act = self.acts[min(before, len(self.acts) - 1)] if index == 0 else self.others
+        played = index == 0 or index >= self.count
+        before = sum(
+            len(list(self.folder.glob(f"started-{number}-*"))) for number in (0, *range(self.count, 9))
+        )
+        act = self.acts[min(before, len(self.acts) - 1)] if played else self.others
         # A queue and no Event: a signal may come while this thread holds the Event's lock.
         asked: SimpleQueue[None] = SimpleQueue()
         if act == "deaf":
@@ -46,12 +54,14 @@ class Acting:
             signal.signal(signal.SIGTERM, lambda *_: asked.put(None))
         self.note(f"started-{index}")
         if act == "work":
-            applied()
+            reports.applied()
         if act in {"die", "work"}:
             os.kill(os.getpid(), signal.SIGKILL)
         if act == "fork":
             self.fork()
-        if act in {"serve", "deaf", "fork"}:
+        if act != "unready":
+            reports.watch(lambda: True)
+        if act in {"serve", "deaf", "fork", "unready"}:
             # The look at the queue lets Python run the handler of a signal that another thread received.
             while asked.empty():
                 time.sleep(0.02)
@@ -85,20 +95,26 @@ class Noting:
         """Leave a mark."""
         (self.folder / f"death-{death.index}-{death.code}-{death.ordered}-{death.pid}").touch()
 
+    def step(self, step: Replacement) -> None:
+        """Leave a mark."""
+        (self.folder / f"{step.step.name}-{step.old}-{step.new}-{step.reason}-{step.old_pid}").touch()
+
     def silence(self, index: int, pid: int, _seconds: float) -> None:
         """Leave a mark."""
         (self.folder / f"silent-{index}-{pid}").touch()
 
 
 def main(folder: str, count: str, grace: str, others: str, *acts: str) -> int:
-    """Supervise `count` workers; SIGHUP reloads them."""
+    """Supervise `count` workers; SIGHUP restarts them, SIGUSR1 replaces one after the other."""
     forks = ForkServer.started() if os.environ.get("FORKED") else None
     place = Path(folder)
     if forks is not None:
         (place / f"forks-{forks.pid}").touch()
     noting = Noting(place)
+    acting = Acting(place, others, acts, int(count))
+    every = os.environ.get("RECYCLE_EVERY")
     supervisor = Supervisor(
-        Acting(place, others, acts),
+        acting,
         int(count),
         timedelta(seconds=float(grace)),
         noting,
@@ -107,7 +123,11 @@ def main(folder: str, count: str, grace: str, others: str, *acts: str) -> int:
         on_silence=noting.silence,
         frozen_after=timedelta(seconds=float(os.environ.get("FROZEN_AFTER", "60"))),
         forks=forks,
+        recycle=RecycleRule(every=timedelta(seconds=float(every))) if every else None,
+        on_replacement=noting.step,
+        ready_within=float(os.environ.get("READY_WITHIN", "60")),
     )
+    signal.signal(signal.SIGUSR1, lambda *_: supervisor.replace(replace(acting, others="serve")))
     signal.signal(signal.SIGHUP, lambda *_: supervisor.reload())
     try:
         return supervisor.run()

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from oncemq.engine.supervisor import Supervisor, _Child
+from oncemq.engine.supervision.child import Child
+from oncemq.engine.supervisor import Supervisor
 from support.patience import PATIENCE
 
 TESTS = Path(__file__).parents[2]
@@ -26,19 +27,22 @@ DEADLINE = 30.0 * PATIENCE
 class Supervised:
     """A supervisor in a process of its own, and the marks that its workers leave."""
 
-    def __init__(self, folder: Path, *arguments: str, forked: str, frozen_after: float = 60) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, forked: str, frozen_after: float = 60, **environment: str
+    ) -> None:
         self.folder = folder
         self.forked = forked
-        environment = {
+        variables = {
             **os.environ,
             "FORKED": forked,
             "FROZEN_AFTER": str(frozen_after),
             "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+            **environment,
         }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "support.apps.supervised", str(folder), *arguments],
             cwd=TESTS,
-            env=environment,
+            env=variables,
             start_new_session=True,
         )
 
@@ -322,10 +326,10 @@ def test_a_worker_that_still_starts_has_longer(spoke: bool, killed: list[str]) -
     process: Any = SimpleNamespace(pid=os.getpid(), kill=lambda: done.append("SIGKILL"))
     word, worker = multiprocessing.Pipe(duplex=False)
     supervisor = Supervisor(lambda *_: 0, 1, timedelta(seconds=30), lambda _: None, frozenset())
-    child = _Child(0, process, word, 0.0, first=True)
+    child = Child(0, process, word, 0.0, first=True)
     supervisor._children[0] = child
     if spoke:
-        worker.send_bytes(b"here")
+        worker.send_bytes(b"b0 0")
     supervisor._listen()
     child.silence = 120.0
     supervisor._listen()

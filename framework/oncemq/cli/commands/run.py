@@ -13,6 +13,7 @@ from oncemq.cli.exit_codes import FATAL, FINISHED, UNREACHABLE, exit_code
 from oncemq.cli.files import app_option
 from oncemq.cli.main import show_error
 from oncemq.cli.preflight import failed_connections
+from oncemq.cli.replacements import telling
 from oncemq.cli.worker import Mourner, Worker, tell_silence
 from oncemq.common.durations import parse_duration
 from oncemq.common.fork_server import ForkServer
@@ -115,6 +116,8 @@ def run(
         FINISHED,
         tell_silence,
         forks=forks,
+        recycle=loaded.plan.recycle,
+        on_replacement=telling(group),
     )
     if reloading:
         _watch(files, supervisor)
@@ -145,7 +148,7 @@ def _counting(mourner: Mourner, group: ProcessGroup | None) -> Callable[[Death],
     """Return what handles the death of a worker process, and counts it where metrics are served."""
 
     def died(death: Death) -> None:
-        if group is not None:
+        if group is not None and not death.replaced:
             group.worker_ended(death.index)
         mourner(death)
 

@@ -32,6 +32,7 @@ from oncemq.config.build.shared_parts import (
     Reporter,
     build_adapters,
     build_history_keys,
+    build_recycle,
     build_redis,
     build_registry,
 )
@@ -189,6 +190,7 @@ def _build(
     check_former_names(consumers, report)
     check_private_names(plans, around.adapters, report)
     _check_columns(consumers, plans, report)
+    recycle = build_recycle(model, around.adapters, report)
     problems.raise_errors()
     if model.http is not None:
         require_metrics()
@@ -208,6 +210,7 @@ def _build(
         layout=layout,
         tracing=tracing,
         breakers=_breakers(consumers, clock),
+        recycle=recycle,
         warnings=tuple(str(warning) for warning in problems.warnings),
     )
     return LoadedApp(

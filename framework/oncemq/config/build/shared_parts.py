@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path as Path_
 from typing import Any
 
@@ -17,6 +18,8 @@ from oncemq.config.source.problems import Problems
 from oncemq.config.source.schema_files import read_schema, read_schema_folder
 from oncemq.config.source.tree import Expanded, Fields, Path, find, key_position
 from oncemq.contracts.adapter import Adapter, AdapterScope
+from oncemq.contracts.broker_queries import NamedMember
+from oncemq.engine.supervision.recycling import RecycleRule
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.message.signed_history import LEAST_KEY, HistoryKeys
 from oncemq.redis.client import RedisClient
@@ -25,6 +28,7 @@ from oncemq.redis.tls import TlsFiles
 from oncemq.registry import did_you_mean
 from oncemq.schemas.registry import Registered, Registry, described, faults
 
+_SHORTEST = timedelta(seconds=1)
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -179,6 +183,30 @@ def build_history_keys(model: AppModel, report: Reporter) -> dict[str, HistoryKe
                 "write history_key: too, or leave this out",
             )
     return found
+
+
+def build_recycle(model: AppModel, adapters: Mapping[str, Adapter], report: Reporter) -> RecycleRule | None:
+    """Return when worker processes are replaced; a rule that replaces none, or cannot, is reported."""
+    section = model.recycle
+    if section is None:
+        return None
+    if section.after_messages is None and section.above_memory is None and section.every is None:
+        report.at(
+            ("recycle",), "says no limit", "write after_messages:, above_memory: or every:, or leave it out"
+        )
+    if section.every is not None and section.every < _SHORTEST:
+        report.at(("recycle", "every"), "a process needs longer to start", "write 1s or more, such as 24h")
+    for name in dict.fromkeys(topic.broker or next(iter(model.brokers)) for topic in model.topics.values()):
+        adapter = adapters.get(name)
+        option = adapter.member_name() if isinstance(adapter, NamedMember) else None
+        if option is not None:
+            report.at(
+                ("recycle",),
+                f"a successor starts beside the process that it replaces, and both would have the name that {option} "
+                f"of broker {name!r} gives: the broker would stop one of them",
+                f"leave {option} of broker {name!r} out, or recycle",
+            )
+    return RecycleRule(section.after_messages, section.above_memory, section.every)
 
 
 def _adapter(broker: Broker, scope: AdapterScope, catalog: Catalog) -> Adapter:

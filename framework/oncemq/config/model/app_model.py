@@ -27,7 +27,7 @@ from oncemq.config.model.fields import (
     Workers,
     one_of,
 )
-from oncemq.config.model.process_sections import Http, Logging, Tracing
+from oncemq.config.model.process_sections import Http, Logging, Recycle, Tracing
 from oncemq.config.model.rate_field import RateField
 from oncemq.config.model.redis_section import Redis
 from oncemq.config.model.routes_section import RoutesField
@@ -412,6 +412,11 @@ class AppModel(Section):
     logging: Logging | None = Field(None, description="What is logged and how it looks.")
     tracing: Tracing | None = Field(None, description="OpenTelemetry traces. Default: off.")
     processes: Count = Field(1, description="How many processes `oncemq run` starts; `App.run()` is one.")
+    recycle: Recycle | None = Field(
+        None,
+        description="When a worker process is replaced by a new one; one at a time. Default: never.",
+        examples=[{"after_messages": 100000, "above_memory": "1GiB", "every": "24h"}],
+    )
     state: Folder | None = Field(
         None,
         description="Folder for flight recorders, relative to the file. Default .oncemq.",

@@ -13,6 +13,8 @@ from oncemq.config.source.secrets import Secret, SecretUrl
 from oncemq.config.source.tree import Expanded
 from oncemq.observe.endpoint import Address as ListenAddress
 
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_BYTES = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(" + "|".join(_UNITS) + ")")
 VARIABLE = {"type": "string", "pattern": r"\$\{"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _EXCEPTION = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)*")
@@ -94,6 +96,32 @@ def count(value: Any) -> int:
         )
     if not 1 <= value <= 1_000_000:
         raise WrongValue("is out of range", "write a whole number from 1 to 1000000")
+    return value
+
+
+def byte_size(value: Any) -> int:
+    """Return a number of bytes such as `512MiB` or `1GiB`; a bare number has no unit and is refused."""
+    value = value.scalar if isinstance(value, Expanded) else value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise WrongValue(f"{value} has no unit", f"write {value}MiB or {value}GiB")
+    found = _BYTES.fullmatch(text(value).strip())
+    if found is None:
+        raise WrongValue(f"{str(value)[:80]!r} is not a size of memory", "write 512MiB, 1GiB or 1.5GiB")
+    size = int(float(found[1]) * _UNITS[found[2]])
+    if size < _UNITS["MiB"]:
+        raise WrongValue(
+            f"{str(value)[:80]!r} is less than any process needs", "write 512MiB, 1GiB or 1.5GiB"
+        )
+    return size
+
+
+def large_count(value: Any) -> int:
+    """Return a whole number from 1 to a thousand million."""
+    value = value.scalar if isinstance(value, Expanded) else value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WrongValue(f"should be a whole number, but is {_kind(value)}", "write one from 1")
+    if not 1 <= value <= 1_000_000_000:
+        raise WrongValue("is out of range", "write a whole number from 1 to 1000000000")
     return value
 
 
@@ -220,6 +248,19 @@ Url = Annotated[SecretUrl, PlainValidator(_url), WithJsonSchema(_TEXT_SCHEMA)]
 Duration = Annotated[timedelta, PlainValidator(duration), WithJsonSchema(_DURATION_SCHEMA)]
 Count = Annotated[
     int, PlainValidator(count), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, VARIABLE]})
+]
+LargeCount = Annotated[
+    int, PlainValidator(large_count), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, VARIABLE]})
+]
+ByteSize = Annotated[
+    int,
+    PlainValidator(byte_size),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "string", "pattern": rf"^\s*{_BYTES.pattern}\s*$"}, VARIABLE],
+            "examples": ["512MiB", "1GiB"],
+        }
+    ),
 ]
 Workers = Annotated[
     int | None,

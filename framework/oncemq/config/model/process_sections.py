@@ -1,10 +1,10 @@
-"""Sections `http`, `logging` and `tracing`: what a process shows of itself."""
+"""Sections `http`, `logging`, `tracing` and `recycle`: what a process shows of itself, and when it is replaced."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from oncemq.config.model.fields import VARIABLE, Address, Share, one_of
+from oncemq.config.model.fields import VARIABLE, Address, ByteSize, Duration, LargeCount, Share, one_of
 from oncemq.config.model.section import Section
 
 
@@ -42,6 +42,24 @@ class Logging(Section):
     row_values: bool = Field(
         False,
         description="Whether errors may show values of rows, as databases quote them, in logs and dead letters.",
+    )
+
+
+class Recycle(Section):
+    """When a worker process of `oncemq run` is replaced by a new one, which is ready before the old one drains."""
+
+    after_messages: LargeCount | None = Field(
+        None,
+        description="After so many messages; up to a fifth earlier, so that not all are due together.",
+        examples=[100000],
+    )
+    above_memory: ByteSize | None = Field(
+        None, description="When it occupies so much memory.", examples=["1GiB"]
+    )
+    every: Duration | None = Field(
+        None,
+        description="When it is so old; up to a fifth earlier, so that not all are due together.",
+        examples=["24h"],
     )
 
 

@@ -172,7 +172,9 @@ DEFECTS = (
         "A worker that does not drain ends when its supervisor is gone.",
         [
             Edit(
-                "framework/oncemq/engine/supervisor.py", "_leave_within(kill_after, _FAILED)", "time.sleep(0)"
+                "framework/oncemq/engine/supervision/child.py",
+                "_leave_within(kill_after, _FAILED)",
+                "time.sleep(0)",
             )
         ],
         [f"{SUPERVISOR}::test_a_worker_that_outlasts_its_supervisor_ends_by_itself[forked]"],
@@ -180,7 +182,13 @@ DEFECTS = (
     Defect(
         "forked-process-holds-the-end",
         "A worker's end does not wait for a process that a handler forked.",
-        [Edit("framework/oncemq/engine/supervisor.py", "_leave_within(_EXIT_WITHIN, code)", "time.sleep(0)")],
+        [
+            Edit(
+                "framework/oncemq/engine/supervision/child.py",
+                "_leave_within(_EXIT_WITHIN, code)",
+                "time.sleep(0)",
+            )
+        ],
         [f"{SUPERVISOR}::test_a_forked_process_does_not_hold_the_end[forked]"],
     ),
     Defect(
@@ -188,7 +196,7 @@ DEFECTS = (
         "A process that a handler forked ends by a signal.",
         [
             Edit(
-                "framework/oncemq/engine/supervisor.py",
+                "framework/oncemq/engine/supervision/child.py",
                 "os.register_at_fork(after_in_child=_obey_signals_as_usual)",
                 "time.sleep(0)",
             )
