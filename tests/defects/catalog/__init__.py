@@ -21,6 +21,7 @@ from defects.catalog.engine import (
     failing,
     ordering,
     rehearsing,
+    replacing,
 )
 from defects.catalog.ledger import (
     claiming,
@@ -40,6 +41,7 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *acknowledging.DEFECTS,
     *ordering.DEFECTS,
     *ending.DEFECTS,
+    *replacing.DEFECTS,
     *blaming.DEFECTS,
     *failing.DEFECTS,
     *breaking.DEFECTS,

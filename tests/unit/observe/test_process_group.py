@@ -142,3 +142,27 @@ def test_an_address_in_use_is_an_error(group):
     """The supervisor says which one, and leaves no folder behind."""
     with pytest.raises(ConfigError, match="cannot listen"):
         ProcessGroup(group.group.address, 1)
+
+
+def test_a_successor_is_asked_for_its_predecessor(group):
+    """Health is the successor's from the moment when it takes over; metrics of both are shown until the first has ended."""
+    for index in (0, 1, 2):
+        group.start(index, PAUSED if index == 0 else WELL)
+    group.group.worker_replaced(0, 2)
+    assert [row["process"] for row in json.loads(group.ask("/readyz")[1])["processes"]] == [2, 1]
+    assert group.ask("/readyz")[0] == 200
+    assert 'oncemq_process_memory_bytes{process="0"}' in group.ask("/metrics")[1]
+    group.group.worker_left(0)
+    assert 'oncemq_process_memory_bytes{process="0"}' not in group.ask("/metrics")[1]
+    assert 'oncemq_process_memory_bytes{process="2"}' in group.ask("/metrics")[1]
+
+
+def test_recycled_processes_are_counted_from_zero(group):
+    """By number, limit and success, and not among those that died."""
+    group.group.count_recycle(1, "memory", failed=False)
+    group.group.count_recycle(1, "age", failed=True)
+    lines = group.ask("/metrics")[1].splitlines()
+    assert 'oncemq_worker_recycles_total{failed="no",process="0",reason="memory"} 0.0' in lines
+    assert 'oncemq_worker_recycles_total{failed="no",process="1",reason="memory"} 1.0' in lines
+    assert 'oncemq_worker_recycles_total{failed="yes",process="1",reason="age"} 1.0' in lines
+    assert 'oncemq_worker_restarts_total{process="1"} 0.0' in lines

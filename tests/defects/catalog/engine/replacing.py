@@ -1,0 +1,83 @@
+"""Defects of worker processes that are replaced by successors."""
+
+from defects.defect import Defect, Edit
+
+SUPERVISION = "framework/oncemq/engine/supervision"
+TESTS = "tests/unit/engine/supervision"
+REPLACING = f"{TESTS}/test_replacing.py"
+RECYCLING = f"{TESTS}/test_recycling.py"
+
+DEFECTS = (
+    Defect(
+        "drains-before-its-successor",
+        "A worker drains when its successor is ready, and not before.",
+        [Edit(f"{SUPERVISION}/replacing.py", "if pair.new.ready is not None:", "if pair.new is not None:")],
+        [f"{REPLACING}::test_a_successor_that_is_never_ready_is_killed"],
+    ),
+    Defect(
+        "two-replaced-at-once",
+        "There is one process more than workers at most.",
+        [Edit(f"{SUPERVISION}/replacing.py", "if late or not self._wanted", "if not self._wanted")],
+        [f"{REPLACING}::test_a_predecessor_that_does_not_drain_is_killed_at_the_end_of_the_grace"],
+    ),
+    Defect(
+        "failed-successor-ends-the-app",
+        "A successor that cannot start changes nothing.",
+        [
+            Edit(
+                "framework/oncemq/engine/supervisor.py",
+                "return 0 if young or step is not None else",
+                "return 0 if young else",
+            )
+        ],
+        [f"{REPLACING}::test_a_successor_with_a_fatal_code_ends_nothing"],
+    ),
+    Defect(
+        "undrained-predecessor-stays",
+        "A worker that was replaced and does not drain is killed at the end of the grace.",
+        [
+            Edit(
+                f"{SUPERVISION}/replacing.py",
+                "now - child.leaving > self._kill_after",
+                "now - child.leaving > 9 * 9 * self._kill_after",
+            )
+        ],
+        [f"{REPLACING}::test_a_predecessor_that_does_not_drain_is_killed_at_the_end_of_the_grace"],
+    ),
+    Defect(
+        "promoted-successor-not-restarted",
+        "A successor that has taken the place of a dead worker is started again when it dies.",
+        [
+            Edit(
+                "framework/oncemq/engine/supervisor.py",
+                "            self._replacements.give_up()\n            self._start_later(child)",
+                "            self._replacements.give_up()",
+            )
+        ],
+        [f"{REPLACING}::test_a_promoted_successor_that_dies_is_started_again"],
+    ),
+    Defect(
+        "recycled-together",
+        "Processes that started together are not due together.",
+        [Edit(f"{SUPERVISION}/recycling.py", "_EARLIER = 0.2", "_EARLIER = 0.0")],
+        [f"{RECYCLING}::test_processes_that_start_together_are_due_at_different_times"],
+    ),
+    Defect(
+        "recycled-for-ever",
+        "A process that exceeds the limit of memory from its start is not replaced for it.",
+        [Edit(f"{SUPERVISION}/recycling.py", "        self._bytes = None\n", "")],
+        [f"{RECYCLING}::test_a_limit_that_a_process_exceeds_from_its_start_is_not_kept"],
+    ),
+    Defect(
+        "recycled-beside-its-namesake",
+        "A static member of Kafka is not recycled.",
+        [
+            Edit(
+                "framework/oncemq/config/build/shared_parts.py",
+                'if option is not None:\n            report.at(\n                ("recycle",)',
+                'if option == "":\n            report.at(\n                ("recycle",)',
+            )
+        ],
+        ["tests/unit/config/build/test_recycle.py::test_static_members_of_kafka_cannot_be_recycled"],
+    ),
+)
