@@ -1,22 +1,12 @@
 """Logs and counts the replacements of worker processes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
 from oncemq.engine.supervision.recycling import Reason
 from oncemq.engine.supervision.replacing import Replacement, Step
 from oncemq.observe.process_group import ProcessGroup
-
-_WARNINGS = frozenset({Step.FAILED, Step.UNLIMITED})
-_TEXTS = {
-    Step.STARTED: "a successor of a worker process starts",
-    Step.TOOK_OVER: "a successor took over from a worker process, which drains",
-    Step.DONE: "worker process was replaced",
-    Step.CANCELLED: "a successor is not needed any more",
-    Step.FAILED: "a successor of a worker process did not become ready; the process goes on",
-    Step.UNLIMITED: "worker process needs more than above_memory from its start; it is not recycled for its memory",
-}
 
 
 def telling(group: ProcessGroup | None) -> Callable[[Replacement], None]:
@@ -27,12 +17,31 @@ def telling(group: ProcessGroup | None) -> Callable[[Replacement], None]:
     """
 
     def tell(step: Replacement) -> None:
-        log = structlog.get_logger("oncemq")
-        (log.warning if step.step in _WARNINGS else log.info)(_TEXTS[step.step], **_fields(step))
+        _log(step, _fields(step))
         if group is not None:
             _count(group, step)
 
     return tell
+
+
+def _log(step: Replacement, fields: Mapping[str, object]) -> None:
+    log = structlog.get_logger("oncemq")
+    match step.step:
+        case Step.STARTED:
+            log.info("a successor of a worker process starts", **fields)
+        case Step.TOOK_OVER:
+            log.info("a successor took over from a worker process, which drains", **fields)
+        case Step.DONE:
+            log.info("worker process was replaced", **fields)
+        case Step.CANCELLED:
+            log.info("a successor is not needed any more", **fields)
+        case Step.FAILED:
+            log.warning("a successor of a worker process did not become ready; the process goes on", **fields)
+        case Step.UNLIMITED:
+            log.warning(
+                "worker process needs more than above_memory from its start; it is not recycled for its memory",
+                **fields,
+            )
 
 
 def _count(group: ProcessGroup, step: Replacement) -> None:
