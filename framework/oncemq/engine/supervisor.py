@@ -77,7 +77,6 @@ class Supervisor:
         forks: forks the worker processes; None = they are spawned, as they are when it has ended.
         recycle: when a worker is replaced by a successor; None = never.
         on_replacement: called at each step of a replacement.
-        on_order: called when an operator wants the configuration to be read again, as a worker has learnt.
         ready_within: how long a successor may take to be ready; else its predecessor goes on.
     """
 
@@ -95,7 +94,6 @@ class Supervisor:
         forks: ForkServer | None = None,
         recycle: RecycleRule | None = None,
         on_replacement: Callable[[Replacement], None] = lambda _: None,
-        on_order: Callable[[], None] = lambda: None,
         ready_within: float = READY_WITHIN,
     ) -> None:
         self._child = child
@@ -119,7 +117,6 @@ class Supervisor:
         self._reload = threading.Event()
         self._reloaded = False
         self._reloading: set[int] = set()
-        self._on_order = on_order
         self._orders: SimpleQueue[ChildMain] = SimpleQueue()
         self._next: ChildMain | None = None
         """Of a reload of which no process has become ready yet."""
@@ -238,10 +235,7 @@ class Supervisor:
         passed, self._looked = min(now - self._looked, _TICK), now
         for child in self._children.values():
             child.silence += passed
-            before = child.orders
             child.hear()
-            if child.orders != before:
-                self._on_order()
             pid = child.process.pid or 0
             # On a machine with little time for it, the imports before its first word may take minutes.
             longest = self._frozen_after * (1 if child.heard else _STARTS_SLOWER)

@@ -22,7 +22,6 @@ _FAILED = 1
 _APPLIED = b"a"
 _ALIVE = b"b"
 _READY = b"r"
-_ORDER = b"o"
 
 
 class Process(Protocol):
@@ -85,7 +84,6 @@ class Child:
         memory: its bytes, by its last word.
         leaving: the monotonic second when it was told to drain because another one takes its place; None before.
         promoted: it was to replace a process that died meanwhile.
-        orders: how often it has passed on an operator's order to read the configuration again.
         judged: its memory at the moment when it was ready is known.
     """
 
@@ -106,7 +104,6 @@ class Child:
     memory: int = 0
     leaving: float | None = None
     promoted: bool = False
-    orders: int = 0
     judged: bool = False
 
     def hear(self) -> None:
@@ -119,7 +116,6 @@ class Child:
 
     def _understand(self, said: bytes) -> None:
         self.useful |= said == _APPLIED
-        self.orders += said == _ORDER
         if said == _READY and self.ready is None:
             self.ready = time.monotonic()
         if said[:1] == _ALIVE:
@@ -164,10 +160,6 @@ class Reports:
     def applied(self) -> None:
         """Tell that something has been applied."""
         self._tell(_APPLIED)
-
-    def order_reload(self) -> None:
-        """Tell that an operator wants the configuration to be read again."""
-        self._tell(_ORDER)
 
     def watch(self, is_ready: Callable[[], bool]) -> None:
         """Tell it when every consumer is ready for the first time.
