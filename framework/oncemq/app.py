@@ -121,7 +121,7 @@ class App:
             broker: the broker's name; may be omitted if there is only one.
             strategies: for its consumers, unless they override it.
             options: options of an adapter of your own, by name; those of the shipped adapters are arguments.
-            more: `format`, `schema`, `unroutable`, `delay_by`, `compatibility`, and the shipped adapters' options (`queue`, `exchange` …).
+            more: `format`, `schema`, `unroutable`, `delay_by`, `claim_check`, `compatibility`, and the shipped adapters' options (`queue`, `exchange` …).
         """
         fields = {
             "key": key,

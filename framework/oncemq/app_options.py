@@ -8,6 +8,16 @@ Span = timedelta | str
 """A duration: a timedelta, or a text such as `500ms`, `30s`, `10m`, `7d`."""
 
 
+class ClaimCheckOptions(TypedDict, total=False):
+    """Where a topic's large bodies lie; sizes such as `256KiB`, `64MiB`."""
+
+    store: Required[str]
+    over: str
+    most: str
+    keep: Span
+    options: Mapping[str, Any]
+
+
 class TopicOptions(TypedDict, total=False):
     """Options of a topic. Those of the shipped adapters are here too; a custom adapter gets its options from `options=`."""
 
@@ -15,6 +25,7 @@ class TopicOptions(TypedDict, total=False):
     schema: type[Any] | str
     unroutable: Literal["wait", "drop", "dead_letter"]
     delay_by: Literal["outbox", "broker"]
+    claim_check: ClaimCheckOptions
     compatibility: Literal[
         "none",
         "backward",

@@ -10,7 +10,10 @@ OnceMQError
 │   ├── UnacceptedSchema     its version is not accepted, or cannot be brought to one that is
 │   ├── UnknownRoute         the consumer has no route for it
 │   ├── MissingKey           the key expression found nothing
-│   └── InvalidKey           key, version or identity is not usable (empty, NUL, too long …)
+│   ├── InvalidKey           key, version or identity is not usable (empty, NUL, too long …)
+│   ├── ClaimInvalid         it refers to a body that is never read
+│   ├── ClaimGone            the body that it refers to is not in the store any more
+│   └── ClaimAltered         the body in the store is not the one that was sent
 ├── Signal                   raised by handlers to decide about this message
 │   ├── Reject               dead-letter it now
 │   ├── Retry                deliver it again later
@@ -38,7 +41,8 @@ OnceMQError
 │   └── WorkerNumberLost     this process has no exclusive worker number now
 ├── UniqueViolation          oncemq.retry.unique: a row with these unique values exists already
 ├── InfrastructureError      the database is away or busy; no message is at fault
-│   └── RedisUnavailable     the same for Redis; says whether the command may have been applied
+│   ├── RedisUnavailable     the same for Redis; says whether the command may have been applied
+│   └── ClaimStoreUnavailable   the same for the store of large bodies
 ├── RedisRefused             Redis refused the command; retrying will not help
 ├── LedgerError              the framework's own tables are missing or of another version
 └── StrategyBug              a strategy failed in a hook that must not fail; the consumer pauses
@@ -119,6 +123,24 @@ class InvalidKey(MessageRefused):
     """The key, version or identity is not usable."""
 
     reason = "invalid-key"
+
+
+class ClaimInvalid(MessageRefused):
+    """The message refers to a body that is never read: a place outside of the store, or one that is too large."""
+
+    reason = "claim-invalid"
+
+
+class ClaimGone(MessageRefused):
+    """The body that the message refers to is not in the store any more."""
+
+    reason = "claim-gone"
+
+
+class ClaimAltered(MessageRefused):
+    """The body in the store is not the one that was sent."""
+
+    reason = "claim-altered"
 
 
 class Signal(OnceMQError):
@@ -280,6 +302,10 @@ class RedisUnavailable(InfrastructureError):
     def __init__(self, text: str, *, sent: bool = False) -> None:
         super().__init__(text)
         self.sent = sent
+
+
+class ClaimStoreUnavailable(InfrastructureError):
+    """The store of large bodies is away, or refuses; no message is at fault."""
 
 
 class RedisRefused(OnceMQError):

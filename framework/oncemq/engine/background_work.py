@@ -9,6 +9,7 @@ from oncemq.engine.outbox.relay import LOOK_FOR_DUE, Relay
 from oncemq.engine.plan import AppPlan
 from oncemq.observe.observers import Observers
 from oncemq.upkeep.generations import generation_tasks
+from oncemq.upkeep.claims import body_purges
 from oncemq.upkeep.purging import purge_tasks
 from oncemq.upkeep.runner import Upkeep
 
@@ -43,6 +44,10 @@ def tasks_of(plan: AppPlan, relay: Relay, crews: Collection[ConsumerRuntime], sh
     tasks.append(relay.task(every=_RELAY_EVERY if plan.publishes else _LOOK_EVERY))
     tasks.append(relay.due_task(every=LOOK_FOR_DUE if plan.publishes else _LOOK_FOR_DUE_OF_OTHERS))
     tasks += generation_tasks(plan.generations, plan.keep)
+    if shard == 0:
+        tasks += body_purges(
+            plan.claims, plan.name, [consumer.scope for consumer in plan.consumers], plan.engines
+        )
     return [*purge_tasks(plan.name, plan.keep, plan.clock), *tasks, *_of(crews, shard)]
 
 

@@ -10,6 +10,7 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.engine.base.items import failed_row
 from oncemq.engine.base.strategy_chain import Chain
+from oncemq.engine.consumer.claim_scheduler import ClaimScheduler
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.scheduler import Scheduler
@@ -85,7 +86,7 @@ class ConsumerRuntime:
             adapter,
             shop.clock,
             shop.observers,
-            Scheduler(shop.clock, one_per_key=self.chain.one_per_key),
+            self._scheduler(plan),
             PauseGate(shop.clock),
             shop.point,
             self._forget,
@@ -99,6 +100,18 @@ class ConsumerRuntime:
         self.consumer.charge = self._charge
         self._aftermath = BackgroundSettler(self._settler(), self.consumer, shop.observers.failed)
         self.refresh_suspects()
+
+    def _scheduler(self, plan: ConsumerPlan) -> Scheduler:
+        one_per_key = self.chain.one_per_key
+        if plan.claims is None:
+            return Scheduler(self._shop.clock, one_per_key=one_per_key)
+        return ClaimScheduler(
+            self._shop.clock,
+            one_per_key=one_per_key,
+            read=self._understand,
+            away=lambda pause, error: self.consumer.store_away(pause, error),
+            back=lambda lasted: self.consumer.store_back(lasted),
+        )
 
     def _understand(self, delivery: Delivery) -> None:
         self.consumer.intake.understand(delivery)
@@ -117,6 +130,9 @@ class ConsumerRuntime:
         else:
             loops = [self._worker(number).loop for number in range(plan.workers)]
         self._settling.start(self._aftermath.loop)
+        scheduler = self.consumer.scheduler
+        if isinstance(scheduler, ClaimScheduler):
+            self._settling.start(scheduler.loop)
         for loop in loops:
             self._workers.start(loop)
 
@@ -144,6 +160,8 @@ class ConsumerRuntime:
 
     def stop(self) -> None:
         """Let workers finish their current messages, and take no more."""
+        if isinstance(self.consumer.scheduler, ClaimScheduler):
+            self.consumer.scheduler.end()
         self.consumer.gate.stop()
 
     def limit_rate(self, limit: RateLimit | None) -> None:

@@ -20,6 +20,7 @@ from oncemq.engine.rates.rule import RateRule
 from oncemq.engine.recording.recorder import TrafficRecorder
 from oncemq.engine.supervision.recycling import RecycleRule
 from oncemq.handler.binding import BoundHandler
+from oncemq.message.claims.claim_check import ClaimCheck
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
 from oncemq.message.signed_history import HistoryKeys
@@ -74,6 +75,7 @@ class ConsumerPlan:
         breakers: when it warns, slows down or pauses by itself.
         rate: how many messages a second it takes; None = as many as there are.
         generations: how long a generation of its records is open; None where they are in `oncemq_processed`.
+        claims: where its topic's large bodies lie; None = in the messages.
         more_parts: strategies and handler on every shard but the first, if there are several.
     """
 
@@ -102,6 +104,7 @@ class ConsumerPlan:
     breakers: tuple[BreakerRule, ...] = ()
     rate: RateRule | None = None
     generations: timedelta | None = None
+    claims: ClaimCheck | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -134,6 +137,7 @@ class AppPlan:
         breakers: counts for the consumers' breakers; None without.
         recorder: notes what arrives while an operator records a consumer.
         recycle: when a supervisor replaces a worker process; None = never.
+        claims: where large bodies lie, of all topics that have a store.
     """
 
     name: str
@@ -155,6 +159,7 @@ class AppPlan:
     breakers: BreakerRecorder | None = None
     recorder: TrafficRecorder = field(default_factory=TrafficRecorder)
     recycle: RecycleRule | None = None
+    claims: tuple[ClaimCheck, ...] = ()
 
     @property
     def observers(self) -> tuple[Observer, ...]:

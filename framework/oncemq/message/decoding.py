@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
-from oncemq.errors import Undecodable
+from oncemq.errors import ClaimInvalid, Undecodable
 from oncemq.message.compression import decompress
 from oncemq.message.envelope import Message
-from oncemq.message.headers import CONTENT_ENCODING
+from oncemq.message.headers import CLAIM, CONTENT_ENCODING
 from oncemq.message.registry_header import CONFLUENT_JSON, behind_header, explained, looks_registered
 from oncemq.registry import did_you_mean
 
@@ -64,6 +64,8 @@ def make_decoder(body_format: str = "json", limits: Limits | None = None) -> Dec
 
     def decode(message: Message) -> Any:
         body = message.body
+        if CLAIM in message.headers:
+            raise ClaimInvalid("its body lies in a store, and the topic names none: write claim_check: at the topic")
         if len(body) > largest:
             raise Undecodable(f"the body has {len(body):,} bytes, the most is {largest:,}")
         if CONTENT_ENCODING in message.headers:

@@ -33,6 +33,7 @@ class _MessageFields:
     __slots__ = (
         "attempt",
         "body",
+        "claimed",
         "first_failed_at",
         "headers",
         "keys",
@@ -63,6 +64,7 @@ class Message(_MessageFields):
         raw: headers and properties as the broker sent them, in a form only the adapter reads; copies are made from
             it, so that they lose nothing. None if the fields above contain everything.
         metadata_source: what the adapter's `BrokerMetadata` reads; None if it has none.
+        claimed: the body that the message refers to, once it has been fetched from its store.
     """
 
     topic: str
@@ -76,6 +78,7 @@ class Message(_MessageFields):
     first_failed_at: datetime | None = None
     raw: bytes | None = field(default=None, repr=False, compare=False)
     metadata_source: Any = field(default=None, repr=False, compare=False)
+    claimed: bytes | None = field(default=None, repr=False, compare=False)
 
 
 class _OpenMessage(_MessageFields):
@@ -109,6 +112,7 @@ def make_message(
     message.first_failed_at = first_failed_at
     message.raw = raw
     message.metadata_source = metadata_source
+    message.claimed = None
     message.__class__ = Message
     return message  # type: ignore[no-any-return]
 

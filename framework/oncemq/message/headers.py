@@ -32,13 +32,16 @@ DUE_AT = "oncemq-due-at"
 SEALED = "oncemq-sealed"
 """The body contains the whole original message, see `oncemq.message.sealed`."""
 
+CLAIM = "oncemq-claim"
+"""Marks a message whose body refers to one in a store, see `oncemq.message.claims`."""
+
 CONTENT_TYPE = "content-type"
 CONTENT_ENCODING = "content-encoding"
 
 _USUAL = (PUBLISHED_AT, KEY, MESSAGE_ID)
 """Headers that adapters add when they publish."""
 
-KEPT_BY_REPLAY = frozenset({PUBLISHED_AT, MESSAGE_ID, KEY})
+KEPT_BY_REPLAY = frozenset({PUBLISHED_AT, MESSAGE_ID, KEY, CLAIM})
 
 HISTORY = frozenset(
     {

@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -123,6 +123,14 @@ class Publishing:
     message_id: str
 
 
+class Claims(Protocol):
+    """Keeps large bodies in a store; see `oncemq.message.claims`."""
+
+    def outgoing(self, message: OutgoingMessage) -> OutgoingMessage:
+        """Return the message to send instead."""
+        ...
+
+
 OnPublish = Callable[[Publishing], Any]
 """Called before a message is encoded; may change its headers, or raise."""
 
@@ -142,6 +150,7 @@ class OutgoingTopic:
         trace: writes the current trace into the headers of a message with this id; None = not traced.
         delays: how messages are published for later.
         hooks: called with each message, in order.
+        claims: keeps large bodies in a store; None = they are sent.
     """
 
     __slots__ = (
@@ -151,6 +160,7 @@ class OutgoingTopic:
         "_reader",
         "_trace",
         "broker",
+        "claims",
         "delays",
         "hooks",
         "name",
@@ -171,7 +181,9 @@ class OutgoingTopic:
         trace: Callable[[dict[str, str], str], None] | None = None,
         delays: Delays = Delays(),
         hooks: Sequence[OnPublish] = (),
+        claims: Claims | None = None,
     ) -> None:
+        self.claims = claims
         self.delays = delays
         self.hooks = tuple(hooks)
         self.unroutable = unroutable
@@ -208,6 +220,7 @@ class OutgoingTopic:
 
         Raises:
             Unpublishable: no consumer of the topic could read it; says why.
+            ClaimStoreUnavailable: its body is large, and the store is away.
             Exception: raised by a hook.
         """
         try:
@@ -218,9 +231,10 @@ class OutgoingTopic:
             made = self._message(body, key, version, self._headers(body, headers, version, own_id), own_id)
         except MessageRefused as error:
             raise Unpublishable(f"cannot be published to {self.name!r}: {error}") from error
-        if due is None:
-            return made
-        return replace(made, due_at=due, timer=self.delays.by is DelayBy.BROKER)
+        if due is not None:
+            made = replace(made, due_at=due, timer=self.delays.by is DelayBy.BROKER)
+        # After all that may refuse it: what is refused leaves no body in the store.
+        return made if self.claims is None else self.claims.outgoing(made)
 
     def _asked(self, message: Publishing) -> Mapping[str, str]:
         for hook in self.hooks:

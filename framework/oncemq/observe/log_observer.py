@@ -26,6 +26,7 @@ _PAUSED: Mapping[PauseReason, str] = {
     PauseReason.SETUP: "consumer paused: a table, column or permission is missing",
     PauseReason.ASKED: "consumer paused by an operator",
     PauseReason.BREAKER: "consumer paused by a breaker",
+    PauseReason.STORE: "consumer paused: the store of large bodies does not answer",
 }
 
 

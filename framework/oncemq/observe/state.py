@@ -26,6 +26,7 @@ class PauseReason(StrEnum):
     SETUP = "setup"
     ASKED = "asked"
     BREAKER = "breaker"
+    STORE = "claim-store"
 
 
 @dataclass(frozen=True, slots=True)

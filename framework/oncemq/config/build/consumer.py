@@ -53,6 +53,7 @@ from oncemq.handler.routes import with_routes
 from oncemq.handler.signature import Getter
 from oncemq.handler.upcasting import Upcast
 from oncemq.ledger.database.async_engine import async_driver
+from oncemq.message.claims.claim_check import ClaimCheck
 from oncemq.message.expressions import compile_expression
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.signed_history import HistoryKeys
@@ -90,6 +91,7 @@ class BuildContext:
         middlewares: of the app; around those of a consumer.
         registry: the registered versions of payload schemas.
         generations: records of applied messages are in generations.
+        claims: where large bodies lie, by topic.
     """
 
     app: str
@@ -110,6 +112,7 @@ class BuildContext:
     middlewares: tuple[Middleware, ...] = ()
     registry: Registry = field(default_factory=Registry)
     generations: bool = False
+    claims: Mapping[str, ClaimCheck] = field(default_factory=dict)
 
 
 def build_consumer(
@@ -133,7 +136,8 @@ def build_consumer(
     allowed = _publishable(settled, around, topics)
     publishers = Publishers(allowed)
     chain = _strategies(settled, around, publishers)
-    reader = build_reader(settled, around.folder, around.report)
+    claims = around.claims.get(settled.topic)
+    reader = build_reader(settled, around.folder, around.report, claims)
     handler = None
     upcast = None
     if reader is not None:
@@ -181,6 +185,7 @@ def build_consumer(
         on_dead=on_dead,
         breakers=settled.breakers,
         rate=settled.rate,
+        claims=claims,
     )
 
 

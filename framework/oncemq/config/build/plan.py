@@ -36,7 +36,7 @@ from oncemq.config.build.shared_parts import (
     build_redis,
     build_registry,
 )
-from oncemq.config.build.topics import build_topics, check_topic_names
+from oncemq.config.build.topics import build_claims, build_topics, check_topic_names
 from oncemq.config.model.app_model import AppModel, Topic
 from oncemq.config.model.consumer_settings import ConsumerSettings, settle
 from oncemq.config.source.problems import ConfigProblem, Problems
@@ -157,6 +157,7 @@ def _build(
     middlewares = build_middlewares(model.middlewares or (), ("middlewares",), folder, report)
     registry = build_registry(model, folder, report)
     generations = build_generations(model, _dialect(model, engine), consumers, report)
+    claims = build_claims(model, consumers, clock, report)
     around = BuildContext(
         app=model.app,
         folder=folder,
@@ -176,12 +177,13 @@ def _build(
         middlewares=middlewares,
         registry=registry,
         generations=generations is not None,
+        claims=claims,
     )
     hooks = [each.on_publish for each in middlewares if each.on_publish is not None]
     topics = {
         name: topic.with_hooks(hooks)
         for name, topic in build_topics(
-            model, brokers, folder, report, around.adapters, clock, tracing
+            model, brokers, folder, report, around.adapters, clock, tracing, claims
         ).items()
     }
     plans = [build_consumer(settled, around, topics) for settled in consumers]
@@ -211,6 +213,7 @@ def _build(
         tracing=tracing,
         breakers=_breakers(consumers, clock),
         recycle=recycle,
+        claims=tuple(claims.values()),
         warnings=tuple(str(warning) for warning in problems.warnings),
     )
     return LoadedApp(

@@ -8,14 +8,17 @@ from oncemq.config.build.shared_parts import Reporter
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue
 from oncemq.handler.payload import make_validate
-from oncemq.message.decoding import Decoder, make_decoder
+from oncemq.message.claims.claim_check import ClaimCheck, ClaimReader
+from oncemq.message.decoding import Decoder, Limits, make_decoder
 from oncemq.message.envelope import Message
 from oncemq.message.reader import Reader
 
 _EXPRESSIONS = frozenset({"key", "version", "identity"})
 
 
-def build_reader(settled: ConsumerSettings, folder: Path, report: Reporter) -> Reader | None:
+def build_reader(
+    settled: ConsumerSettings, folder: Path, report: Reporter, claims: ClaimCheck | None = None
+) -> Reader | None:
     """Return the consumer's reader, or None if a declaration cannot work; the reason is reported."""
     if not settled.key:
         report.at(
@@ -24,11 +27,12 @@ def build_reader(settled: ConsumerSettings, folder: Path, report: Reporter) -> R
             "write key: and the field that names the business entity, like key: body.order_id",
         )
         return None
-    decoder = _decoder(settled, folder, report)
+    decoder = _decoder(settled, folder, report, claims)
     if decoder is None:
         return None
     try:
-        return Reader(
+        kind = Reader if claims is None else ClaimReader
+        reader = kind(
             settled.broker,
             settled.topic,
             settled.group,
@@ -37,15 +41,18 @@ def build_reader(settled: ConsumerSettings, folder: Path, report: Reporter) -> R
             identity=settled.identity,
             decoder=decoder,
         )
+        return reader.with_claims(claims) if isinstance(reader, ClaimReader) and claims is not None else reader
     except ValueError as error:
         what, said = str(error).partition(":")[0], str(error)
     report.at(settled.path(what if what in _EXPRESSIONS else "key"), said)
     return None
 
 
-def _decoder(settled: ConsumerSettings, folder: Path, report: Reporter) -> Decoder | None:
+def _decoder(
+    settled: ConsumerSettings, folder: Path, report: Reporter, claims: ClaimCheck | None
+) -> Decoder | None:
     try:
-        return build_decoder(settled.format, settled.schema, folder)
+        return build_decoder(settled.format, settled.schema, folder, claims)
     except (WrongValue, TypeError) as error:
         report.error(settled.path("schema"), error)
     except ValueError as error:
@@ -53,14 +60,16 @@ def _decoder(settled: ConsumerSettings, folder: Path, report: Reporter) -> Decod
     return None
 
 
-def build_decoder(body_format: str, schema: Any, folder: Path) -> Decoder:
+def build_decoder(
+    body_format: str, schema: Any, folder: Path, claims: ClaimCheck | None = None
+) -> Decoder:
     """Return the decoder of a format, which validates bodies if there is a schema.
 
     Raises:
         ValueError: the format is unknown.
         WrongValue, TypeError: the schema cannot validate bodies.
     """
-    decoder = make_decoder(body_format)
+    decoder = make_decoder(body_format, None if claims is None else Limits(body_bytes=claims.most))
     return decoder if schema is None else _validating(decoder, schema, folder)
 
 

@@ -1,8 +1,9 @@
 """Builds the topics that handlers may publish to, and reports misspelt or misplaced names at a topic."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from oncemq.common.clock import Clock
@@ -11,9 +12,13 @@ from oncemq.config.build.around_handlers import messaging_system
 from oncemq.config.build.reader import build_decoder
 from oncemq.config.build.shared_parts import Reporter, written
 from oncemq.config.model.app_model import AppModel, Consumer, Topic
+from oncemq.config.model.consumer_settings import DEFAULT_KEEP, ConsumerSettings
 from oncemq.config.model.foreign_names import answer
 from oncemq.config.model.validate import field_names
 from oncemq.contracts.adapter import Adapter
+from oncemq.errors import OnceMQError
+from oncemq.message.claims.claim_check import MOST, OVER, ClaimCheck
+from oncemq.message.claims.store import Store
 from oncemq.message.decoding import Decoder
 from oncemq.message.outgoing import DelayBy, Delays, OutgoingTopic, WhenUnroutable
 from oncemq.message.reader import Reader
@@ -30,6 +35,7 @@ def build_topics(
     adapters: Mapping[str, Adapter],
     clock: Clock,
     tracing: "Tracing | None" = None,
+    claims: Mapping[str, ClaimCheck] = MappingProxyType({}),
 ) -> dict[str, OutgoingTopic]:
     """Return the topics by name; problems of a topic are reported, unless its consumers report them.
 
@@ -41,6 +47,7 @@ def build_topics(
         adapters: by the broker's name; they validate messages on publishing.
         clock: the time of messages that are published for later.
         tracing: writes the current trace into published messages; None = not traced.
+        claims: where large bodies lie, by topic.
     """
     consumed = {consumer.topic for consumer in model.consumers.values()}
     built = {}
@@ -60,7 +67,9 @@ def build_topics(
         found = (
             None
             if broker is None
-            else _topic(name, topic, broker, folder, report, consumed, limit, trace, delays)
+            else _topic(
+                name, topic, broker, folder, report, consumed, limit, trace, delays, claims.get(name)
+            )
         )
         if found is not None:
             built[name] = found
@@ -77,10 +86,11 @@ def _topic(
     max_headers: int | None,
     trace: Callable[[dict[str, str], str], None] | None,
     delays: Delays,
+    claims: ClaimCheck | None,
 ) -> OutgoingTopic | None:
     body_format = topic.format or "json"
     try:
-        decode = build_decoder(body_format, topic.schema_, folder)
+        decode = build_decoder(body_format, topic.schema_, folder, claims)
     except (ValueError, TypeError) as error:
         if name not in consumed:
             report.error(("topics", name), error)
@@ -104,7 +114,32 @@ def _topic(
         max_headers,
         trace,
         delays,
+        claims=claims,
     )
+
+
+def build_claims(
+    model: AppModel, consumers: Sequence[ConsumerSettings], clock: Clock, report: Reporter
+) -> dict[str, ClaimCheck]:
+    """Return where large bodies lie, by topic; a store that cannot be used is reported."""
+    found = {}
+    for name, topic in model.topics.items():
+        declared = topic.claim_check
+        if declared is None:
+            continue
+        path = ("topics", name, "claim_check")
+        over, most = declared.over or OVER, declared.most or MOST
+        if most < over:
+            report.at((*path, "most"), "the largest body is smaller than those that stay in their messages")
+        keeps = [consumer.keep for consumer in consumers if consumer.topic == name]
+        keep = declared.keep or max(keeps, default=DEFAULT_KEEP)
+        try:
+            store = Store(declared.store, written(declared.options or {}))
+        except OnceMQError as error:
+            report.error((*path, "store"), error)
+        else:
+            found[name] = ClaimCheck(store, over, most, keep, clock)
+    return found
 
 
 def _delays(

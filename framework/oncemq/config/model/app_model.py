@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from oncemq.config.model.accepts_section import AcceptsField
 from oncemq.config.model.breakers import Breakers
+from oncemq.config.model.claim_section import ClaimCheckSection
 from oncemq.config.model.expires import ExpiresField
 from oncemq.config.model.fields import (
     VARIABLE,
@@ -326,6 +327,11 @@ class Topic(OpenSection, Meaning):
         "cancelled and inspected; the default with a database), or `broker` (its own exact timer, on RocketMQ and the "
         "embedded broker; it cannot be cancelled).",
         examples=["broker"],
+    )
+    claim_check: ClaimCheckSection | None = Field(
+        None,
+        description="Bodies above a size lie in a store, and messages refer to them. Default: every body is in its message.",
+        examples=[{"store": "s3://our-bodies/orders", "over": "256KiB"}],
     )
     compatibility: CompatibilityLevel | None = Field(
         None,

@@ -1,15 +1,17 @@
 """Decides the verdict for a message from the exception that its handler raised."""
 
 from contextlib import suppress
+from datetime import timedelta
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import TracebackType
 from typing import Final
 
 from oncemq.common.durations import delay_of
 from oncemq.common.error_text import MAX_ERROR_TEXT, attribute, describe, text_of
-from oncemq.contracts.verdict import Verdict, reject, retry
+from oncemq.contracts.verdict import Verdict, defer, reject, retry
 from oncemq.errors import (
     BadItems,
+    ClaimStoreUnavailable,
     HandlerFault,
     InfrastructureError,
     MessageRefused,
@@ -37,6 +39,8 @@ __all__ = [
 
 _SUSPENDABLE: Final = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _MOST_CAUSES: Final = 100
+_STORE_AWAY: Final = timedelta(seconds=2)
+"""How long a handler waits that met an outage of the store of large bodies."""
 
 INFRASTRUCTURE = frozenset({Fault.TRANSIENT, Fault.OFFLINE, Fault.CANCELLED, Fault.SETUP})
 """Faults that are not caused by a message (rule 7)."""
@@ -84,6 +88,9 @@ def judge(error: BaseException) -> Verdict:
         return retry(
             text_of(error, MAX_ERROR_TEXT) or "the handler asked for a retry", after=delay, error=error
         )
+    if issubclass(kind, ClaimStoreUnavailable):
+        # An outage, met while publishing: whenever it ends, the message is not at fault.
+        return defer(_STORE_AWAY, describe(error))
     if issubclass(kind, BadItems):
         fault = HandlerFault(
             "BadItems names messages of a Batch, which this handler does not take: raise the error itself"

@@ -18,9 +18,10 @@ from oncemq.engine.consumer.receiver import Intake
 from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.consumer.shard_pauses import ShardPauses
 from oncemq.engine.plan import ConsumerPlan
-from oncemq.errors import InfrastructureError, RedisUnavailable, StrategyBug
+from oncemq.errors import ClaimStoreUnavailable, InfrastructureError, RedisUnavailable, StrategyBug
 from oncemq.ledger.coordination.pauses import OPERATOR, Pause
 from oncemq.ledger.records.suspects import names_of
+from oncemq.message.claims.reference import refers
 from oncemq.message.envelope import Delivery
 from oncemq.message.signed_history import place_of
 from oncemq.observe.observers import Observers
@@ -91,7 +92,7 @@ class Consumer:
         )
         self.pauses: tuple[Pause, ...] = ()
         self._pause_reason: PauseReason | None = None
-        self._trouble = ""
+        self._trouble = self._store_trouble = ""
         self._between_tries: dict[Delivery, Verdict] = {}
         self._running: set[Delivery] = set()
         self._settling: set[Delivery] = set()
@@ -103,9 +104,11 @@ class Consumer:
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         """Receive deliveries from the adapter's thread."""
-        understand, point = self.intake.understand, self.point
+        understand, point, claims = self.intake.understand, self.point, self.plan.claims
         for delivery in deliveries:
-            understand(delivery)
+            # What has to be fetched is read by the scheduler: this is the adapter's thread, whose broker waits.
+            if claims is None or delivery.refusal is not None or not refers(delivery.message):
+                understand(delivery)
             point("received")
         self.scheduler.put(deliveries)
 
@@ -119,6 +122,16 @@ class Consumer:
                 f"consumer {self.plan.name!r}: message {delivery.message.message_id!r} claimed tries without a signature of "
                 f"history_key, and counts as new; {self._forgeries} so far"
             )
+
+    def store_away(self, pause: timedelta, error: ClaimStoreUnavailable) -> None:
+        """Report that the store of large bodies does not answer."""
+        self._store_trouble = str(error)
+        self.observers.consumer_paused(self.plan.name, PauseReason.STORE, retry_in=pause, error=error)
+
+    def store_back(self, lasted: timedelta) -> None:
+        """Report that it answers again."""
+        self._store_trouble = ""
+        self.observers.consumer_resumed(self.plan.name, after=lasted)
 
     def lost(self, generation: int, *, alone: bool) -> None:
         """Drop waiting deliveries of a lost generation; also of earlier ones, unless `alone`."""
@@ -295,6 +308,8 @@ class Consumer:
         paused, trouble = self._pause_reason, self._trouble
         if paused is None and self.shards is not None and (away := self.shards.trouble()) is not None:
             paused, trouble = _reason(away), str(away)
+        if paused is None and self._store_trouble:
+            paused, trouble = PauseReason.STORE, self._store_trouble
         ordered = self.pauses
         if ordered:
             paused = PauseReason.ASKED if ordered[0].kind == OPERATOR else PauseReason.BREAKER
@@ -320,4 +335,6 @@ def _reason(trouble: InfrastructureError | StrategyBug) -> PauseReason:
         return PauseReason.STRATEGY_BUG
     if isinstance(trouble.__cause__, RedisUnavailable):
         return PauseReason.REDIS
+    if isinstance(trouble.__cause__ or trouble, ClaimStoreUnavailable):
+        return PauseReason.STORE
     return PauseReason.SETUP if fault_of(trouble) is Fault.SETUP else PauseReason.DATABASE

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from oncemq.errors import MessageRefused, Undecodable
+from oncemq.errors import ClaimStoreUnavailable, MessageRefused, Undecodable
 from oncemq.ledger.records.suspects import names_of, overruns
 from oncemq.message.envelope import Delivery, Envelope
 from oncemq.message.headers import CONTENT_ENCODING
@@ -44,7 +44,11 @@ class Intake:
         self.distrust_before: datetime | None = None
 
     def understand(self, delivery: Delivery) -> None:
-        """Fill in envelope, key and payload, or the refusal; never raises an Exception."""
+        """Fill in envelope, key and payload, or the refusal.
+
+        Raises:
+            ClaimStoreUnavailable: the body lies in a store that is away; nothing else is raised.
+        """
         if delivery.refusal is not None:
             # The adapter could not read it.
             delivery.key = REFUSED_KEY
@@ -55,6 +59,8 @@ class Intake:
             delivery.refusal = error
             delivery.key = REFUSED_KEY
             return
+        except ClaimStoreUnavailable:
+            raise
         except Exception as error:
             delivery.refusal = Undecodable(f"reading the message failed: {type(error).__name__}: {error}")
             delivery.refusal.__cause__ = error
@@ -63,7 +69,8 @@ class Intake:
         delivery.envelope = envelope
         delivery.key = envelope.key
         # Small compressed bodies, thousands of which may wait, would be large ones: each is decoded again when it runs.
-        delivery.payload = None if CONTENT_ENCODING in delivery.message.headers else payload
+        hidden = CONTENT_ENCODING in delivery.message.headers or delivery.message.claimed is not None
+        delivery.payload = None if hidden else payload
         if self.suspects or self.distrust_before is not None:
             self.suspect(delivery)
 

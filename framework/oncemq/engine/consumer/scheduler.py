@@ -253,7 +253,7 @@ class Scheduler:
         A worker that owns a key may still return deliveries, which come before the waiting ones.
         """
         with self._lock:
-            if any(key not in self._until for key in self._waiting):
+            if self._owned():
                 return []
             left = [*(delivery for own in self._waiting.values() for delivery in own), *self._ready]
             self._ready.clear()
@@ -263,6 +263,14 @@ class Scheduler:
             for delivery in left:
                 self._note_lost(delivery)
             return [delivery for delivery in left if not self.is_void(delivery)]
+
+    def owned(self) -> bool:
+        """Return whether a worker owns any key."""
+        with self._lock:
+            return self._owned()
+
+    def _owned(self) -> bool:
+        return any(key not in self._until for key in self._waiting)
 
     def _note_lost(self, delivery: Delivery) -> None:
         """Note for `release` a delivery of a generation that it asked for."""

@@ -27,7 +27,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from oncemq.contracts.unit import Item
 from oncemq.engine.base.error_verdicts import describe, is_infrastructure
 from oncemq.engine.consumer.contention import Contention
-from oncemq.errors import InfrastructureError, RedisUnavailable
+from oncemq.errors import ClaimStoreUnavailable, InfrastructureError, RedisUnavailable
 from oncemq.message.envelope import Delivery
 from oncemq.retry.classify import Fault, classify, signature_of
 
@@ -61,7 +61,7 @@ def is_units(
         return False
     kind = type(error)
     if issubclass(kind, InfrastructureError):
-        return not issubclass(kind, RedisUnavailable)
+        return not issubclass(kind, RedisUnavailable | ClaimStoreUnavailable)
     if not sound():
         return True
     if issubclass(kind, DBAPIError | PoolTimeout):

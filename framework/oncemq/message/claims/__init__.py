@@ -1,0 +1,1 @@
+"""Claim check: large bodies lie in a store, and messages refer to them."""
