@@ -10,10 +10,9 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.engine.base.items import failed_row
 from oncemq.engine.base.strategy_chain import Chain
-from oncemq.engine.consumer.claim_scheduler import ClaimScheduler
+from oncemq.engine.consumer.claim_scheduler import make_scheduler
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.consumer.pause_gate import PauseGate
-from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.crash.flight_recorder import AnyRecorder, Crash, NoRecorder, OnDeadRecorder, Recorder
 from oncemq.engine.crash.suspects import collect, open_recorder, tell
 from oncemq.engine.crash.time_limits import TimeLimits, TimeLimitSlot
@@ -86,7 +85,7 @@ class ConsumerRuntime:
             adapter,
             shop.clock,
             shop.observers,
-            self._scheduler(plan),
+            make_scheduler(shop.clock, one_per_key=self.chain.one_per_key, fetches=plan.claims is not None),
             PauseGate(shop.clock),
             shop.point,
             self._forget,
@@ -100,18 +99,6 @@ class ConsumerRuntime:
         self.consumer.charge = self._charge
         self._aftermath = BackgroundSettler(self._settler(), self.consumer, shop.observers.failed)
         self.refresh_suspects()
-
-    def _scheduler(self, plan: ConsumerPlan) -> Scheduler:
-        one_per_key = self.chain.one_per_key
-        if plan.claims is None:
-            return Scheduler(self._shop.clock, one_per_key=one_per_key)
-        return ClaimScheduler(
-            self._shop.clock,
-            one_per_key=one_per_key,
-            read=self._understand,
-            away=lambda pause, error: self.consumer.store_away(pause, error),
-            back=lambda lasted: self.consumer.store_back(lasted),
-        )
 
     def _understand(self, delivery: Delivery) -> None:
         self.consumer.intake.understand(delivery)
@@ -130,9 +117,8 @@ class ConsumerRuntime:
         else:
             loops = [self._worker(number).loop for number in range(plan.workers)]
         self._settling.start(self._aftermath.loop)
-        scheduler = self.consumer.scheduler
-        if isinstance(scheduler, ClaimScheduler):
-            self._settling.start(scheduler.loop)
+        if (fetch := self.consumer.scheduler.loop) is not None:
+            self._settling.start(fetch)
         for loop in loops:
             self._workers.start(loop)
 
@@ -160,8 +146,7 @@ class ConsumerRuntime:
 
     def stop(self) -> None:
         """Let workers finish their current messages, and take no more."""
-        if isinstance(self.consumer.scheduler, ClaimScheduler):
-            self.consumer.scheduler.end()
+        self.consumer.scheduler.end()
         self.consumer.gate.stop()
 
     def limit_rate(self, limit: RateLimit | None) -> None:

@@ -65,7 +65,9 @@ def make_decoder(body_format: str = "json", limits: Limits | None = None) -> Dec
     def decode(message: Message) -> Any:
         body = message.body
         if CLAIM in message.headers:
-            raise ClaimInvalid("its body lies in a store, and the topic names none: write claim_check: at the topic")
+            raise ClaimInvalid(
+                "its body lies in a store, and the topic names none: write claim_check: at the topic"
+            )
         if len(body) > largest:
             raise Undecodable(f"the body has {len(body):,} bytes, the most is {largest:,}")
         if CONTENT_ENCODING in message.headers:

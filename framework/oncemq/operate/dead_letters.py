@@ -10,7 +10,7 @@ from typing import Any
 
 from oncemq.contracts.adapter import DeadLetter
 from oncemq.engine.plan import AppPlan, ConsumerPlan
-from oncemq.errors import MessageRefused
+from oncemq.errors import ClaimStoreUnavailable, MessageRefused
 from oncemq.message import headers as names
 from oncemq.operate.auditing import Operator, Trail, selection, tally
 from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
@@ -69,7 +69,7 @@ def key_of(consumer: ConsumerPlan, letter: DeadLetter) -> str | None:
     """Return a dead letter's business key; of one that another client of the group made, by the topic's expression."""
     key = letter.message.headers.get(names.KEY)
     if key is None:
-        with suppress(MessageRefused):
+        with suppress(MessageRefused, ClaimStoreUnavailable):
             key = consumer.reader.read(letter.message)[0].key
     return key
 

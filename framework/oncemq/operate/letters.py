@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from uuid import uuid4
 
 from sqlalchemy import Engine, inspect
@@ -11,8 +11,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from oncemq.common.error_text import describe
 from oncemq.contracts.adapter import Adapter, DeadLetter, ParkedDeadLetter, Refused
 from oncemq.engine.plan import AppPlan, ConsumerPlan
-from oncemq.errors import BrokerRefused, MessageRefused
 from oncemq.ledger.generations import records
+from oncemq.errors import BrokerRefused, ClaimStoreUnavailable, MessageRefused
 from oncemq.ledger.messages import dead_letters as ledger
 from oncemq.ledger.records import final_failures
 from oncemq.message import headers as names
@@ -48,6 +48,7 @@ class Letters:
         self._engines = engines
         self._engine = engines[0] if engines else None
         self._identities: dict[str, str] = {}
+        self._unread: dict[str, ClaimStoreUnavailable] = {}
 
     def all(self) -> Iterator[DeadLetter]:
         """Yield those of the ledger, then those of the broker, each oldest first; close it before anything else.
@@ -88,11 +89,18 @@ class Letters:
         )
 
     def _note(self, letter: DeadLetter) -> None:
-        with suppress(MessageRefused):
+        try:
             self._identities[letter.id] = self.consumer.reader.read(letter.message)[0].identity
+        except MessageRefused:
+            pass
+        except ClaimStoreUnavailable as error:
+            self._unread[letter.id] = error
 
     def _may_run(self, ids: Sequence[str]) -> None:
         """Let messages run again for which `on_dead` has taken effect; those of `all` are known."""
+        for each in ids:
+            if each in self._unread:
+                raise self._unread[each]
         chosen = [identity for each in ids if (identity := self._identities.get(each)) is not None]
         if chosen:
             for engine in self._engines:

@@ -48,7 +48,7 @@ class BodyPurge:
             select(func.min(parking.TABLE.c.parked_at)).where(parking.TABLE.c.consumer.in_(self._scopes)),
         )
         with engine.connect() as connection:
-            found = [connection.execute(each).scalar_one() for each in waits]
+            found: list[datetime | None] = [connection.execute(each).scalar_one() for each in waits]
         return min([self._claims.clock.now(), *(each for each in found if each is not None)])
 
 

@@ -29,7 +29,7 @@ from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError, Unpublish
 from oncemq.ledger.messages import delayed
 from oncemq.ledger.messages.outbox import Claim
 from oncemq.message.decoding import make_decoder
-from oncemq.message.outgoing import DelayBy
+from oncemq.message.outgoing import Claims, DelayBy
 from oncemq.message.reader import Reader
 from oncemq.observe.fields import error_text
 from oncemq.operate.brokers import prepared
@@ -114,10 +114,11 @@ def publish(
         stream.seek(0)
         if not summary.bad or skip_bad:
             good = (line for line in lines.read(stream) if line.message is not None)
+            claims = app.plan.topics[topic].claims if topic in app.plan.topics else None
             if later is not None and not later.timer:
-                _store(app, topic, later.marked(good), summary)
+                _store(app, topic, _claimed(later.marked(good), claims), summary)
             else:
-                timed = good if later is None else later.marked(good)
+                timed = _claimed(good if later is None else later.marked(good), claims)
                 _publish(app, topic, declared, timed, total, summary, output)
     _report(
         output,
@@ -167,6 +168,13 @@ class _Later:
         for line in lines:
             if line.message is not None:
                 yield replace(line, message=replace(line.message, due_at=self.due_at, timer=self.timer))
+
+
+def _claimed(lines: Iterator[Line], claims: Claims | None) -> Iterator[Line]:
+    """Yield the lines; large bodies are in the topic's store by then."""
+    for line in lines:
+        message = line.message
+        yield line if claims is None or message is None else replace(line, message=claims.outgoing(message))
 
 
 def _topic(app: LoadedApp, name: str) -> Topic:

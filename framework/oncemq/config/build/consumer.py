@@ -136,8 +136,7 @@ def build_consumer(
     allowed = _publishable(settled, around, topics)
     publishers = Publishers(allowed)
     chain = _strategies(settled, around, publishers)
-    claims = around.claims.get(settled.topic)
-    reader = build_reader(settled, around.folder, around.report, claims)
+    reader = build_reader(settled, around.folder, around.report, around.claims.get(settled.topic))
     handler = None
     upcast = None
     if reader is not None:
@@ -185,7 +184,7 @@ def build_consumer(
         on_dead=on_dead,
         breakers=settled.breakers,
         rate=settled.rate,
-        claims=claims,
+        claims=around.claims.get(settled.topic),
     )
 
 

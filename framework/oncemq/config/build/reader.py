@@ -41,7 +41,9 @@ def build_reader(
             identity=settled.identity,
             decoder=decoder,
         )
-        return reader.with_claims(claims) if isinstance(reader, ClaimReader) and claims is not None else reader
+        return (
+            reader.with_claims(claims) if isinstance(reader, ClaimReader) and claims is not None else reader
+        )
     except ValueError as error:
         what, said = str(error).partition(":")[0], str(error)
     report.at(settled.path(what if what in _EXPRESSIONS else "key"), said)
@@ -60,9 +62,7 @@ def _decoder(
     return None
 
 
-def build_decoder(
-    body_format: str, schema: Any, folder: Path, claims: ClaimCheck | None = None
-) -> Decoder:
+def build_decoder(body_format: str, schema: Any, folder: Path, claims: ClaimCheck | None = None) -> Decoder:
     """Return the decoder of a format, which validates bodies if there is a schema.
 
     Raises:

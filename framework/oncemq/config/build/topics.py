@@ -67,9 +67,7 @@ def build_topics(
         found = (
             None
             if broker is None
-            else _topic(
-                name, topic, broker, folder, report, consumed, limit, trace, delays, claims.get(name)
-            )
+            else _topic(name, topic, broker, folder, report, consumed, limit, trace, delays, claims.get(name))
         )
         if found is not None:
             built[name] = found

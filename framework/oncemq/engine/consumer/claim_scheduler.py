@@ -3,9 +3,9 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from oncemq.common.clock import Clock
 from oncemq.engine.consumer.scheduler import Scheduler
@@ -20,8 +20,21 @@ _LOOK: Final = 0.05
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 
-Away = Callable[[timedelta, ClaimStoreUnavailable], None]
-Back = Callable[[timedelta], None]
+
+class Reads(Protocol):
+    """Reads deliveries, and is told when that is not possible; a consumer."""
+
+    def read(self, delivery: Delivery) -> None:
+        """Fill in envelope, key and payload; raises ClaimStoreUnavailable."""
+        ...
+
+    def store_away(self, pause: timedelta, error: ClaimStoreUnavailable) -> None:
+        """Report that the store does not answer, and is asked again after the pause."""
+        ...
+
+    def store_back(self, lasted: timedelta) -> None:
+        """Report that it answers again."""
+        ...
 
 
 class ClaimScheduler(Scheduler):
@@ -33,25 +46,17 @@ class ClaimScheduler(Scheduler):
     Args:
         clock: where time comes from.
         one_per_key: as for `Scheduler`.
-        read: fills in a delivery's envelope, key and payload; raises ClaimStoreUnavailable.
-        away: called with the pause and the error whenever the store does not answer.
-        back: called with how long it was away.
+
+    Attributes:
+        consumer: reads; set before the first delivery comes.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        *,
-        one_per_key: bool,
-        read: Callable[[Delivery], None],
-        away: Away,
-        back: Back,
-    ) -> None:
+    consumer: Reads
+
+    def __init__(self, clock: Clock, *, one_per_key: bool) -> None:
         super().__init__(clock, one_per_key=one_per_key)
         self._time = clock
-        self._read = read
-        self._away = away
-        self._back = back
+        self.loop = self._fetch
         self._line: deque[Delivery] = deque()
         self._line_lock = threading.Lock()
         self._more = threading.Condition(self._line_lock)
@@ -136,7 +141,7 @@ class ClaimScheduler(Scheduler):
 
     # Reading
 
-    def loop(self) -> None:
+    def _fetch(self) -> None:
         """Read what waits in line, until closed; for a thread of its own."""
         self._in_thread = True
         while True:
@@ -169,7 +174,7 @@ class ClaimScheduler(Scheduler):
             first = self._line[0]
         try:
             if _unread(first):
-                self._read(first)
+                self.consumer.read(first)
         except ClaimStoreUnavailable as error:
             return self._told_away(error)
         self._tell_back()
@@ -188,7 +193,7 @@ class ClaimScheduler(Scheduler):
             self._since = self._time.monotonic()
         pause = self._pause
         self._pause = min(_LONGEST_PAUSE, 2 * pause)
-        self._away(timedelta(seconds=pause), error)
+        self.consumer.store_away(timedelta(seconds=pause), error)
         return pause
 
     def _tell_back(self) -> None:
@@ -196,18 +201,26 @@ class ClaimScheduler(Scheduler):
             return
         lasted = self._time.monotonic() - self._since
         self._since, self._pause = None, _FIRST_PAUSE
-        self._back(timedelta(seconds=lasted))
+        self.consumer.store_back(timedelta(seconds=lasted))
 
     def _wait_for_room(self) -> None:
         until = time.monotonic() + _LONGEST_WAIT
         while True:
             self._held = [each for each in self._held if not each.settled and not self.is_void(each)]
-            if sum(len(each.message.claimed or b"") for each in self._held) < HELD or time.monotonic() > until:
+            if (
+                sum(len(each.message.claimed or b"") for each in self._held) < HELD
+                or time.monotonic() > until
+            ):
                 return
             with self._line_lock:
                 self._more.wait_for(lambda: self._ended, _LOOK)
                 if self._ended:
                     return
+
+
+def make_scheduler(clock: Clock, *, one_per_key: bool, fetches: bool) -> Scheduler:
+    """Return a scheduler; with `fetches` one for a topic whose large bodies lie in a store."""
+    return (ClaimScheduler if fetches else Scheduler)(clock, one_per_key=one_per_key)
 
 
 def _unread(delivery: Delivery) -> bool:

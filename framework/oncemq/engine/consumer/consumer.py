@@ -12,6 +12,7 @@ from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import Outcome, Verdict, defer, reject
 from oncemq.engine.base.error_verdicts import CRASHED, HARD_LIMIT, fault_of, forget_error
+from oncemq.engine.consumer.claim_scheduler import ClaimScheduler
 from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.receiver import Intake
@@ -53,6 +54,7 @@ class Consumer:
     Attributes:
         shards: unavailable shards; None without shards.
         pauses: who paused it in all processes; the gate is held while there are any.
+        read: fills in a delivery's envelope, key and payload.
         learn_of_deaths: updates `intake.suspects`, including the latest crashes.
         charge: records that a thread failed while it held these deliveries, which ends the process.
     """
@@ -83,6 +85,9 @@ class Consumer:
             place_of(plan.subscription.group, plan.subscription.topic),
             self._forged,
         )
+        self.read = self.intake.understand
+        if isinstance(scheduler, ClaimScheduler):
+            scheduler.consumer = self
         self.point = point
         self.learn_of_deaths: Callable[[], None] = lambda: None
         self.charge: Callable[[Sequence[Delivery]], None] = lambda _deliveries: None
@@ -104,7 +109,7 @@ class Consumer:
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         """Receive deliveries from the adapter's thread."""
-        understand, point, claims = self.intake.understand, self.point, self.plan.claims
+        understand, point, claims = self.read, self.point, self.plan.claims
         for delivery in deliveries:
             # What has to be fetched is read by the scheduler: this is the adapter's thread, whose broker waits.
             if claims is None or delivery.refusal is not None or not refers(delivery.message):

@@ -7,7 +7,7 @@ takers move deliveries that they pass. So all deliveries in a key's own queue pr
 import heapq
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from oncemq.common.clock import Clock
 from oncemq.engine.rates.rate_limit import Limit
@@ -27,6 +27,7 @@ class Scheduler:
 
     Attributes:
         rate_limit: how many deliveries a second may be taken; None = as many as there are.
+        loop: what a thread of its own does until `end`; None = nothing.
     """
 
     def __init__(self, clock: Clock, *, one_per_key: bool = False) -> None:
@@ -41,11 +42,15 @@ class Scheduler:
         # Acquired directly if no thread waits: a Condition's own __enter__ is Python code, for every message.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
+        self.loop: Callable[[], None] | None = None
         self._idle_takers = 0
         self._void_until = _NEVER
         self._void_alone: dict[int, list[Delivery] | None] = {}
         self._closed = False
         self._last_put = clock.monotonic()
+
+    def end(self) -> None:
+        """End `loop`, if there is one."""
 
     def put(self, deliveries: Sequence[Delivery]) -> None:
         """Queue each delivery behind all of its key."""

@@ -1,4 +1,4 @@
-"""What a message carries instead of a large body: the body's name below the store, and its size."""
+"""Defines references, which messages carry instead of large bodies: a name below the store, and a size."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from oncemq.errors import ClaimInvalid
 from oncemq.message.envelope import Message
 from oncemq.message.headers import CLAIM
 
-_NAME: Final = re.compile(r"(\d{8})/([0-9a-f]{64})")
+_NAME: Final = re.compile(r"([0-9]{8})/([0-9a-f]{64})")
 _LONGEST: Final = 1024
 """Bytes; a reference of ours has about 120."""
 

@@ -1,10 +1,11 @@
-"""Where large bodies lie: a folder, a bucket, or anything else that fsspec opens."""
+"""Keeps bodies in a folder, a bucket, or anything else that fsspec opens."""
 
 import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -43,10 +44,14 @@ class Store:
         self._seen = False
         scheme, _, place = self.url.partition("://")
         if not place.strip("/") or ".." in place.split("/"):
-            raise ConfigError(f"{url!r} names no folder for bodies: write file:///folder or s3://bucket/prefix")
+            raise ConfigError(
+                f"{url!r} names no folder for bodies: write file:///folder or s3://bucket/prefix"
+            )
         self._local = scheme == "file"
         if self._local and not place.startswith("/"):
-            raise ConfigError(f"{url!r} depends on the folder in which a process starts: write file:///folder")
+            raise ConfigError(
+                f"{url!r} depends on the folder in which a process starts: write file:///folder"
+            )
         self._root = place
         self._open()
 
@@ -91,13 +96,15 @@ class Store:
         except ClaimStoreUnavailable:
             raise
         except Exception as error:
-            raise ClaimStoreUnavailable(f"{doing} in {self.url} failed: {error or type(error).__name__}") from error
+            raise ClaimStoreUnavailable(
+                f"{doing} in {self.url} failed: {error or type(error).__name__}"
+            ) from error
 
     def _open(self) -> Any:
         """Return fsspec's file system; a forked process gets its own."""
         with self._lock:
             if self._system is None or self._pid != os.getpid():
-                import fsspec  # noqa: PLC0415 - an optional package
+                fsspec: Any = import_module("fsspec")
 
                 try:
                     self._system, self._root = fsspec.core.url_to_fs(
@@ -138,7 +145,9 @@ class Store:
         if system.exists(path):
             self._seen = True
         elif self._seen:
-            raise ClaimStoreUnavailable(f"{self.url} has no file {MARKER} any more: the store is away, or was emptied")
+            raise ClaimStoreUnavailable(
+                f"{self.url} has no file {MARKER} any more: the store is away, or was emptied"
+            )
         else:
             self._make_marker(system, path)
 
