@@ -8,8 +8,8 @@ from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.outbox.relay import LOOK_FOR_DUE, Relay
 from oncemq.engine.plan import AppPlan
 from oncemq.observe.observers import Observers
-from oncemq.upkeep.generations import generation_tasks
 from oncemq.upkeep.claims import body_purges
+from oncemq.upkeep.generations import generation_tasks
 from oncemq.upkeep.purging import purge_tasks
 from oncemq.upkeep.runner import Upkeep
 

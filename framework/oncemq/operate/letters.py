@@ -11,8 +11,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from oncemq.common.error_text import describe
 from oncemq.contracts.adapter import Adapter, DeadLetter, ParkedDeadLetter, Refused
 from oncemq.engine.plan import AppPlan, ConsumerPlan
-from oncemq.ledger.generations import records
 from oncemq.errors import BrokerRefused, ClaimStoreUnavailable, MessageRefused
+from oncemq.ledger.generations import records
 from oncemq.ledger.messages import dead_letters as ledger
 from oncemq.ledger.records import final_failures
 from oncemq.message import headers as names

@@ -239,11 +239,8 @@ def _function(named: Any, path: tuple[str | int, ...], around: BuildContext) -> 
         around.report.error(path, error)
         return None
     if not callable(found):
-        around.report.at(
-            path,
-            f"{named!r} is not a function",
-            "name a function: def handler(order: dict) -> None",
-        )
+        advice = "name a function: def handler(order: dict) -> None"
+        around.report.at(path, f"{named!r} is not a function", advice)
         return None
     return found
 
