@@ -196,6 +196,10 @@ storm: setup services ## attack it for hours: deaths, outages, poison; MESSAGES=
 	@rm -f .services/storm.jsonl
 	@$(STORM) $(PYTEST) tests/storm/$(ONLY) --durations 20; code=$$?; cat .services/storm.jsonl; exit $$code
 
+.PHONY: storm-recycling
+storm-recycling: setup services ## workers are replaced every second under traffic, on four brokers; RECYCLES=200
+	@ONCEMQ_STORM_RECYCLES=$(or $(RECYCLES),200) $(PYTEST) tests/scenarios/recycling --durations 5
+
 .PHONY: storm-rocketmq
 storm-rocketmq: services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## the same for RocketMQ's two other drivers; MESSAGES=50000 KILLS=20
 	@rm -f .services/storm.jsonl

@@ -268,7 +268,9 @@ class Supervisor:
         pid, lost = child.process.pid or 0, _is_lost(child.process)
         step = self._replacements.ended(child) if self._stop_since is None else None
         left = child.leaving is not None
-        if code not in self._finished and not (left and code == -signal.SIGTERM):
+        asked = left or self._stop_since is not None
+        # What was asked to end before it had begun has run no message.
+        if code not in self._finished and not (asked and code == -signal.SIGTERM):
             replaced = left or step is Step.FAILED
             self._on_death(Death(child.index, pid, code, child.killed or lost, child.frozen, lost, replaced))
         if self._stop_since is not None:

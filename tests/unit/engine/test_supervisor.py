@@ -248,6 +248,7 @@ def test_sigterm_before_a_worker_has_begun_ends_it_well(supervise: Supervise) ->
     wait_until(app.workers, "a worker process")
     app.send(signal.SIGTERM)
     assert app.code() == 0
+    assert not app.marks("death")
 
 
 def test_a_second_signal_kills_at_once(supervise: Supervise) -> None:

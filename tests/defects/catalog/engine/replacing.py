@@ -18,7 +18,7 @@ DEFECTS = (
         "two-replaced-at-once",
         "There is one process more than workers at most.",
         [Edit(f"{SUPERVISION}/replacing.py", "if late or not self._wanted", "if not self._wanted")],
-        [f"{REPLACING}::test_a_predecessor_that_does_not_drain_is_killed_at_the_end_of_the_grace"],
+        [f"{REPLACING}::test_workers_are_replaced_one_after_the_other"],
     ),
     Defect(
         "failed-successor-ends-the-app",
