@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
@@ -135,6 +136,10 @@ class Traffic:
             rows = connection.execute(text("SELECT entity, n FROM effects ORDER BY entity, number")).all()
         return {key: [row.n for row in group] for key, group in groupby(rows, lambda row: row.entity)}
 
+    def close(self) -> None:
+        """Close the test's own connections: one left open would fail another test."""
+        self._engine.dispose()
+
     def finish(self, running: Started) -> None:
         """Wait for every effect, stop the app, and compare."""
         eventually(lambda: self.count() >= self.published, "every effect", 120, running.said)
@@ -162,8 +167,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterato
 
 def test_nothing_is_lost_doubled_or_disordered_while_workers_are_recycled(place: Place) -> None:
     """Every worker is replaced each second; effects of a key stay in order, and no process ends by force."""
-    traffic = Traffic(place, "recycle: {every: 1s}")
-    with traffic.program.started("run") as running:
+    with (
+        closing(Traffic(place, "recycle: {every: 1s}")) as traffic,
+        traffic.program.started("run") as running,
+    ):
         traffic.publish_while(
             lambda: running.said().count("worker process was replaced") >= REPLACED, running.said
         )

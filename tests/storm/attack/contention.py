@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
-from sqlalchemy import Engine, event, select, text, update
+from sqlalchemy import Engine, event, func, select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -43,6 +44,7 @@ class Contention:
         self._troubled: set[str] = set()
         self._threads = ThreadPoolExecutor(1)
         self._holder = engine.connect()
+        self._rival: int | None = None
         self._trouble: Callable[[Session], Any] = {
             "deadlock": self._deadlock,
             "lock time-out": self._wait_too_long,
@@ -82,17 +84,31 @@ class Contention:
         try:
             session.execute(update(Shared).where(Shared.id == _MEETING).values(points=2))
             go.set()
+            self._wait_for_the_rival()
             session.execute(update(Shared).where(Shared.id == _CROSSED).values(points=2))
         finally:
             go.set()
             # What failed has let its locks go already; what succeeded made the rival fail.
             rival.result(_DEADLINE)
 
+    def _wait_for_the_rival(self) -> None:
+        """Return when the rival waits for this transaction.
+
+        PostgreSQL looks for a deadlock once for each wait: before the rival waits there is none, and the lock time-out would end it.
+        """
+        until = monotonic() + _DEADLINE
+        while self._rival is not None and monotonic() < until:
+            with self._engine.connect() as connection:
+                waits = select(func.cardinality(func.pg_blocking_pids(self._rival)) > 0)
+                if connection.execute(waits).scalar_one():
+                    return
+
     def _cross(self, ready: threading.Event, go: threading.Event) -> None:
         with self._engine.connect() as connection:
             if connection.dialect.name == "postgresql":
                 # The transaction that looks for a deadlock first is its victim.
                 connection.execute(text("SET LOCAL deadlock_timeout = '20s'"))
+                self._rival = connection.execute(select(func.pg_backend_pid())).scalar_one()
             connection.execute(update(Shared).where(Shared.id > _MEETING).values(points=Shared.points + 1))
             ready.set()
             go.wait(_DEADLINE)
