@@ -241,8 +241,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/consumer/receiver.py",
-                "None if CONTENT_ENCODING in delivery.message.headers else payload",
-                "payload",
+                "hidden = CONTENT_ENCODING in delivery.message.headers or",
+                "hidden =",
             )
         ],
         ["tests/unit/engine/consumer/test_receiver.py::test_what_waits_holds_no_decompressed_body"],
