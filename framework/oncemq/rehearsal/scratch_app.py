@@ -94,6 +94,9 @@ def new_app(files: Sequence[Path], consumer: str | None, topic: str, recorded: s
             "http": None,
             "logging": None,
             "tracing": None,
+            "ledger": None,
+            "recycle": None,
+            "state": None,
         }
     )
     settled = settle(name, own, model.topics[own.topic], broker, model)
@@ -149,7 +152,9 @@ def _plain(options: Any) -> Any:
 
 def _bare(topic: Topic, broker: str) -> Topic:
     """Return a topic without options of its broker."""
-    found = topic.model_copy(update={"broker": broker, "schema_": None, "compatibility": None})
+    found = topic.model_copy(
+        update={"broker": broker, "schema_": None, "compatibility": None, "claim_check": None}
+    )
     found.__pydantic_extra__ = {}
     return found
 

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import make_url
 
 from oncemq.errors import ConfigError
+from oncemq.message.claims.store import Store
 from oncemq.operate.recording import mark_of
 from oncemq.rehearsal.recording_file import read_recording
 from oncemq.rehearsal.report import changes_of, lines_of
@@ -238,6 +239,37 @@ def test_nothing_outside_of_the_scratch_place_is_touched(
     assert {path: after[path] for path in before} == before
     assert {path.name for path in set(after) - set(before)} == {"touching.py", "new.yaml", "traffic.rec"}
     assert "touching" not in sys.modules
+
+
+def test_a_store_of_bodies_generations_and_recycling_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What production declares beside its strategies is not opened, and is no reason to refuse the rehearsal."""
+    opened: list[Store] = []
+    monkeypatch.setattr(Store, "_open", opened.append)
+    yaml = app(tmp_path)
+    claims = "queue: orders, claim_check: {store: 's3://nowhere.invalid/bodies'}"
+    yaml.write_text(yaml.read_text().replace("queue: orders", claims))
+    with yaml.open("a") as file:
+        file.write("ledger: {generations: 1d}\nrecycle: {after_messages: 10}\nstate: /nowhere/at/all\n")
+    found = rehearsed(recorded(tmp_path, [arrival("a", 1), arrival("a", 1, "duplicate")]), yaml)
+    assert (texts(found), opened) == ([], [])
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("server", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("strategies", ["[unique_key]", STATES])
+def test_a_server_may_be_given_for_the_scratch_place(
+    tmp_path: Path, server: str, strategies: str, request: pytest.FixtureRequest
+) -> None:
+    """As `--database` says: with the same result as on SQLite."""
+    url = request.getfixturevalue(f"{server}_url")
+    lines = [line for key in "abc" for line in (arrival(key, 1), arrival(key, 3), arrival(key, 2))]
+    found = read_recording(recorded(tmp_path, lines))
+    new = new_app([app(tmp_path, strategies)], None, "orders", "pay")
+    on_server = rehearse(found, stories_of(found.arrivals), new, url)
+    in_memory = rehearse(found, stories_of(found.arrivals), new, None)
+    assert texts(on_server) == texts(in_memory)
 
 
 def test_what_cannot_be_rehearsed_is_said(tmp_path: Path) -> None:

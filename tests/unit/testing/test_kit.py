@@ -1,10 +1,13 @@
 """The test kit's own rules: databases that are given, time, and what a test gets wrong."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,6 +18,21 @@ from oncemq import App, Publisher, Unpublishable
 from oncemq.testing import TestApp
 from oncemq.testing.kit import stepped_process
 from suites.kit.conftest import Base, Effect, effects
+
+_OF_PRODUCTION = """
+app: kit
+brokers: {{main: {{url: "amqp://nowhere/"}}}}
+database: {{url: "postgresql+psycopg://nowhere/shop"}}
+ledger: {{generations: 1d}}
+recycle: {{after_messages: 1}}
+topics:
+  orders:
+    key: body.id
+    strategies: [unique_key]
+    claim_check: {{over: 1KiB, store: "file://{bodies}"}}
+consumers:
+  apply: {{topic: orders, handler: "handlers:apply"}}
+"""
 
 
 def _apply(body: dict[str, Any], session: Session) -> None:
@@ -55,6 +73,20 @@ def test_parked_messages_are_due_by_the_tests_clock_on_a_server(postgresql_url: 
         assert early.parked
         kit.clock.advance("2m")
         assert early.applied
+
+
+def test_what_belongs_to_production_is_left_there(tmp_path: Path) -> None:
+    """Large bodies go into a folder of the test's own, and records into one table: SQLite has no generations."""
+    file = tmp_path / "app.yaml"
+    file.write_text(_OF_PRODUCTION.format(bodies=tmp_path / "bodies"))
+    sys.modules["handlers"] = module = ModuleType("handlers")
+    vars(module)["apply"] = _apply
+    with TestApp(file, tables=Base.metadata) as app:
+        outcome = app.publish("orders", {"id": "a", "more": "x" * 100_000})
+        assert outcome.applied
+        assert app.duplicate(outcome).duplicate
+        assert app.redeliver(outcome).duplicate
+    assert not (tmp_path / "bodies").exists()
 
 
 def test_a_sharded_database_has_its_shards() -> None:

@@ -36,7 +36,7 @@ from oncemq.config.build.shared_parts import (
     build_redis,
     build_registry,
 )
-from oncemq.config.build.topics import build_claims, build_topics, check_topic_names
+from oncemq.config.build.topics import OpenStore, build_claims, build_topics, check_topic_names
 from oncemq.config.model.app_model import AppModel, Topic
 from oncemq.config.model.consumer_settings import ConsumerSettings, settle
 from oncemq.config.source.problems import ConfigProblem, Problems
@@ -45,6 +45,7 @@ from oncemq.contracts.checks import ConsumerFacts
 from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.ledger.database.server_clock import LedgerClock
+from oncemq.message.claims.store import Store
 from oncemq.observe.monitor import require_metrics
 from oncemq.registry import did_you_mean
 from oncemq.schemas.registry import Registry
@@ -61,11 +62,13 @@ class Substitutes:
         clock: the source of time.
         engines: returns an engine for each URL of the app's databases.
         catalog: available adapters and strategies, unless the app has its own.
+        open_store: opens the store of a topic's large bodies.
     """
 
     clock: Clock = field(default_factory=SystemClock)
     engines: Callable[[Sequence[str]], Sequence[Engine]] | None = None
     catalog: Catalog | None = None
+    open_store: OpenStore = Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ def build_app(
     engines = _engines(model, report, consumers, instead)
     try:
         known = catalog or instead.catalog or Catalog()
-        return _build(model, report, folder, known, engines, brokers, consumers, instead.clock)
+        return _build(model, report, folder, known, engines, brokers, consumers, instead)
     except BaseException:
         # Strategies may have read tables.
         for engine in engines:
@@ -146,22 +149,22 @@ def _build(
     engines: Sequence[Engine],
     brokers: Mapping[str, str],
     consumers: list[ConsumerSettings],
-    own_clock: Clock,
+    instead: Substitutes,
 ) -> LoadedApp:
     problems = report.problems
     layout = build_layout(model.database, report)
     engine = engines[0] if engines else None
-    clock = LedgerClock(own_clock, engine)
+    clock = LedgerClock(instead.clock, engine)
     redis = build_redis(model.redis, report) if model.redis is not None else None
     tracing = build_tracing(model, report)
     middlewares = build_middlewares(model.middlewares or (), ("middlewares",), folder, report)
     registry = build_registry(model, folder, report)
-    generations = build_generations(model, _dialect(model, engine), consumers, report)
-    claims = build_claims(model, consumers, clock, report)
+    generations = build_generations(model, engine, consumers, report)
+    claims = build_claims(model, consumers, clock, report, instead.open_store)
     around = BuildContext(
         app=model.app,
         folder=folder,
-        adapters=build_adapters(model, model.brokers, catalog, own_clock, report),
+        adapters=build_adapters(model, model.brokers, catalog, instead.clock, report),
         engine=engine,
         dialect=_dialect(model, engine),
         metadata=MetaData(),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncemq.common.clock import Clock
 from oncemq.common.durations import LONGEST_DELAY
@@ -116,8 +116,16 @@ def _topic(
     )
 
 
+OpenStore = Callable[[str, Mapping[str, Any]], Store]
+"""Opens the store at a URL, with options for its file system."""
+
+
 def build_claims(
-    model: AppModel, consumers: Sequence[ConsumerSettings], clock: Clock, report: Reporter
+    model: AppModel,
+    consumers: Sequence[ConsumerSettings],
+    clock: Clock,
+    report: Reporter,
+    open_store: OpenStore,
 ) -> dict[str, ClaimCheck]:
     """Return where large bodies lie, by topic; a store that cannot be used is reported."""
     found = {}
@@ -132,7 +140,7 @@ def build_claims(
         keeps = [consumer.keep for consumer in consumers if consumer.topic == name]
         keep = declared.keep or max(keeps, default=DEFAULT_KEEP)
         try:
-            store = Store(declared.store, written(declared.options or {}))
+            store = open_store(declared.store, written(declared.options or {}))
         except OnceMQError as error:
             report.error((*path, "store"), error)
         else:

@@ -74,7 +74,7 @@ class _Running:
         self.keep(notes)
 
     def keep(self, notes: list[Noted]) -> None:
-        size = sum(len(each.message.body) for each in notes)
+        size = sum(len(each.message.body) + len(each.message.claimed or b"") for each in notes)
         with self.lock:
             if len(self.notes) + len(notes) > MOST_NOTES or self.size + size > _MOST_BYTES:
                 self.lost += len(notes)

@@ -175,7 +175,8 @@ class Replacements:
 
     def _hand_over(self, pair: _Pair, now: float) -> Step | None:
         if pair.new.ready is not None:
-            del self._wanted[pair.old.index]
+            # It may be wanted no more: what it was replaced for was given up meanwhile.
+            self._wanted.pop(pair.old.index, None)
             self._starting, self._leaving, self._pause = None, pair, _FIRST_PAUSE
             pair.old.leave()
             self._proven = True

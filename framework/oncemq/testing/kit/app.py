@@ -1,10 +1,11 @@
 """Test kit for handlers: an app with its real engine, strategies and configuration, on a broker in memory."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 from uuid import uuid4
@@ -20,6 +21,7 @@ from oncemq.contracts.adapter import Adapter, Refused
 from oncemq.contracts.broker_queries import PruningAdapter, names_of
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.engine.publishers.app_publisher import NewMessage
+from oncemq.message.claims.store import Store
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.operate.dead_letters import AppDeadLetter
 from oncemq.operate.letters import letters_of
@@ -117,7 +119,7 @@ class TestApp:
         self._databases.close()
 
     def _start(self) -> None:
-        substitutes = Substitutes(self._own_clock, self._engines_for, _installed())
+        substitutes = Substitutes(self._own_clock, self._engines_for, _installed(), self._store_for)
         plan = load_for_test(self._app, substitutes).plan
         self._adapters = dict(plan.adapters) if self._real else self._in_memory(plan)
         recorded: dict[str, Any] = {
@@ -135,6 +137,12 @@ class TestApp:
         if not self._engines:
             self._engines = [reading(engine) for engine in self._databases.engines(declared)]
         return self._databases.engines(declared)
+
+    def _store_for(self, url: str, options: Mapping[str, Any]) -> Store:
+        """Return the store of large bodies: a folder of the test's own in the place of the one at `url`."""
+        if self._real:
+            return Store(url, options)
+        return Store((self._databases.folder() / "bodies" / sha256(url.encode()).hexdigest()).as_uri())
 
     def _in_memory(self, plan: AppPlan) -> dict[str, Adapter]:
         for name in plan.adapters:

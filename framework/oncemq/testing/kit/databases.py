@@ -56,8 +56,14 @@ class Databases:
                 engine.dispose()
         return [self._engine(url) for url in self._used]
 
+    def folder(self) -> Path:
+        """Return a folder of the test's own, which `close` removes."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix=_NAME))
+        return self._folder
+
     def close(self) -> None:
-        """Remove the databases."""
+        """Remove the databases, and the folder."""
         for drop in self._drops:
             drop()
         self._drops, self._used = [], []
@@ -76,9 +82,7 @@ class Databases:
         name, parsed = f"{_NAME}{uuid4().hex[:12]}", make_url(url)
         backend = parsed.get_backend_name()
         if backend == "sqlite":
-            if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix=_NAME))
-            file = self._folder / f"{name}.db"
+            file = self.folder() / f"{name}.db"
             file.write_bytes(_ledger())
             return f"sqlite:///{file}"
         word, cascade = ("SCHEMA", " CASCADE") if backend == "postgresql" else ("DATABASE", "")

@@ -24,6 +24,7 @@ from oncemq.ledger.messages import delayed, outbox, parking
 from oncemq.observe.events import Observer
 from oncemq.observe.monitor import Monitor
 from oncemq.testing.fake_clock import FakeClock
+from oncemq.upkeep.generations import begin_all
 
 _MOST_ROUNDS: Final = 10_000
 _GRACE: Final = timedelta(0)
@@ -106,6 +107,7 @@ class SteppedProcess:
         plan = self._plan
         for engine in plan.engines:
             schema.create(engine, tables_of(plan))
+            begin_all(engine, plan.generations)
         shards.create(plan.engines, plan.name, plan.layout)
         for relay in self._relays:
             relay.step()

@@ -58,6 +58,18 @@ DEFECTS = (
         [f"{REHEARSING}::test_the_same_configuration_changes_nothing"],
     ),
     Defect(
+        "rehearsal-opens-the-store",
+        "A rehearsal opens no store of large bodies.",
+        [
+            Edit(
+                f"{REHEARSAL}/scratch_app.py",
+                ', "compatibility": None, "claim_check": None}',
+                ', "compatibility": None}',
+            )
+        ],
+        [f"{REHEARSING}::test_a_store_of_bodies_generations_and_recycling_are_left_alone"],
+    ),
+    Defect(
         "other-identity-said-to-protect",
         "Records of another identity do not protect.",
         [

@@ -57,6 +57,18 @@ DEFECTS = (
         [f"{REPLACING}::test_a_promoted_successor_that_dies_is_started_again"],
     ),
     Defect(
+        "supervisor-dies-of-a-reload",
+        "A successor may be ready after its reload was given up.",
+        [
+            Edit(
+                f"{SUPERVISION}/replacing.py",
+                "self._wanted.pop(pair.old.index, None)",
+                "del self._wanted[pair.old.index]",
+            )
+        ],
+        [f"{RECYCLING}::test_a_successor_takes_over_what_nothing_wants_replaced_any_more"],
+    ),
+    Defect(
         "recycled-together",
         "Processes that started together are not due together.",
         [Edit(f"{SUPERVISION}/recycling.py", "_EARLIER = 0.2", "_EARLIER = 0.0")],

@@ -221,6 +221,22 @@ def test_what_has_no_room_is_counted(engine: Engine, monkeypatch: pytest.MonkeyP
     assert (len(stored(engine)), lost) == (2, 3)
 
 
+def test_bodies_that_were_fetched_from_a_store_take_room(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their message is small, and they lie in this process's memory until they are stored."""
+    monkeypatch.setattr(recording_in_workers, "_MOST_BYTES", 1200)
+    worker = Worker(engine)
+    begin(engine)
+    worker.look()
+    for _ in range(3):
+        worker.judge(PROCEED, claimed=b"x" * 400)
+    worker.look()
+    with engine.connect() as connection:
+        ((_, _, lost),) = recordings.fetch(connection, "r1", 100)
+    assert (len(stored(engine)), lost) == (2, 1)
+
+
 def test_a_database_that_is_away_loses_no_notes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are stored when it is back, in their order."""
     worker = Worker(engine)

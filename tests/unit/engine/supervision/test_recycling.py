@@ -2,8 +2,12 @@
 
 from datetime import timedelta
 from random import Random
+from typing import Any
+from unittest.mock import create_autospec
 
+from oncemq.engine.supervision.child import Child
 from oncemq.engine.supervision.recycling import Limits, Reason, RecycleRule
+from oncemq.engine.supervision.replacing import Replacements, Step
 
 MIB = 1 << 20
 
@@ -41,3 +45,24 @@ def test_a_young_process_is_not_recycled_for_its_memory() -> None:
     assert limits.begin(50 * MIB)
     assert limits.reached(9, 10, 500 * MIB) is None
     assert limits.reached(10, 10, 500 * MIB) is Reason.MEMORY
+
+
+def test_a_successor_takes_over_what_nothing_wants_replaced_any_more() -> None:
+    """A reload that is given up while a successor starts leaves that one a place, and the supervisor alive."""
+    old, new = (_child(index) for index in (0, 1))
+    replacements = Replacements(None, 5.0)
+    replacements.order([old])
+    assert replacements.look({0: old}, lambda _: new) is Step.STARTED
+    replacements.give_up()
+    new.ready = 1.0
+    assert replacements.look({0: old, 1: new}, lambda _: new) is Step.TOOK_OVER
+    old.leave.assert_called_once_with()
+
+
+def _child(index: int) -> Any:
+    """Return a worker process that only this test's program knows of."""
+    child = create_autospec(Child, instance=True)
+    child.index, child.ready, child.leaving, child.limits = index, None, None, None
+    child.killed, child.started, child.messages, child.memory = False, 0.0, 0, 0
+    child.process.pid = 1
+    return child
