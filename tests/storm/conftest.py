@@ -1,4 +1,4 @@
-"""Servers that the tests of this folder may break, behind proxies; started once, because starting them costs the most."""
+"""Servers that the tests of this folder may break, behind proxies; of each module's own, since a server that idles costs more than a start."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,21 +32,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     stretch(item for item in items if item.path.is_relative_to(HERE))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def breakable_rabbitmq() -> Iterator[Server]:
     """A RabbitMQ of these tests' own."""
     with own_server(RabbitMQ) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def breakable_rocketmq() -> Iterator[Server]:
     """A RocketMQ of these tests' own."""
     with own_server(RocketMQBroker) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def breakable_postgresql() -> Iterator[Server]:
     """A PostgreSQL of these tests' own."""
     with own_server(PostgreSQL) as server:

@@ -74,7 +74,8 @@ def login(server: TlsKafka, material: Material, **changed: Any) -> dict[str, Any
 @pytest.mark.parametrize("sasl", ["PLAIN", "SCRAM-SHA-512"])
 def test_a_message_goes_round_over_tls(server: TlsKafka, material: Material, sasl: str) -> None:
     """Published, received and settled by an account that logs in with this mechanism."""
-    options = login(server, material, sasl=sasl)
+    # The first message of all to a node that has just started takes its time on busy cores.
+    options = login(server, material, sasl=sasl, publish_timeout="60s")
     bench = Bench(SharedKafka(f"kafka://{server.host('secure')}", **options))
     try:
         topic = bench.topic()
