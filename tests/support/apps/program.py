@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from time import monotonic
+from typing import Protocol
 
 from support.patience import PATIENCE
 
@@ -96,12 +97,28 @@ class Program:
             running.end()
 
 
+class Process(Protocol):
+    """What a test asks of a process that it has started."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return its exit code, None while it runs."""
+
+    def wait(self, timeout: float = 60.0) -> int:
+        """Wait for its end; returns the exit code."""
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Signal it."""
+
+
 class Started:
     """A command that runs; what it prints is in `log`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: Process, log: Path) -> None:
         self._process = process
         self._log = log
+        self.pid = process.pid
 
     @property
     def running(self) -> bool:

@@ -6,15 +6,19 @@ What a test says about the start of a process itself needs a real one: `support.
 import atexit
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from support.apps.program import Program
-from support.forking import Forks, serve
+from support.apps.program import Program, Started
+from support.forking import Child, Forks, serve
+from support.patience import PATIENCE
 
 MODULES = (
     "oncemq.cli.main",
@@ -54,7 +58,7 @@ class Command:
 
 
 class WarmProgram(Program):
-    """Runs commands of `oncemq` to their end in forked processes; what is started beside a test is a process of its own."""
+    """Runs commands of `oncemq` in forked processes, each a session of its own that is killed and drained as any other."""
 
     def call(
         self, *arguments: str, stdin: str | None = None, timeout: float = 60
@@ -71,6 +75,45 @@ class WarmProgram(Program):
                 child.kill()
             said = [Path(file).read_text() for file in files[1:]]
         return subprocess.CompletedProcess(["oncemq", *arguments], code, *said)
+
+    @contextmanager
+    def started(self, *arguments: str) -> Iterator[Started]:
+        """Start a command, and end it with the block if it still runs."""
+        self.log.touch()
+        files = (os.devnull, str(self.log), str(self.log))
+        command = Command(arguments, str(self.folder), self.environment, files)
+        running = Started(Forked(_forks().fork(json.dumps(asdict(command)))), self.log)
+        try:
+            yield running
+        finally:
+            running.end()
+
+
+class Forked:
+    """A forked process with the face of `subprocess.Popen`."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self.pid = child.pid
+
+    def poll(self) -> int | None:
+        """Return its exit code, negative for a signal; None while it runs."""
+        return self._child.code
+
+    def wait(self, timeout: float = 60.0) -> int:
+        """Wait for its end; returns the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs.
+        """
+        try:
+            return self._child.wait(timeout / PATIENCE)
+        except AssertionError as error:
+            raise subprocess.TimeoutExpired("oncemq", timeout) from error
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Signal it, if it still runs."""
+        self._child.send(number)
 
 
 @cache
@@ -91,7 +134,9 @@ def run(line: str) -> int:
     os.environ.clear()
     os.environ.update(command.environment)
     for number, file in enumerate(command.files):
-        descriptor = os.open(file, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT, 0o600)
+        descriptor = os.open(
+            file, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+        )
         os.dup2(descriptor, number)
         os.close(descriptor)
     sys.path[0] = command.folder

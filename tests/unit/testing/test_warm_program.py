@@ -1,10 +1,11 @@
 """A command of a warm program is the command of a real one."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from support.apps.program import Program
+from support.apps.program import Program, Started, eventually
 from support.apps.warm import WarmProgram
 
 APP = "app: shop\nbrokers: {main: {url: 'embedded:///broker.db'}}\ntopics: {orders: {key: body.id, strategies: [none]}}\n"
@@ -26,3 +27,33 @@ def test_a_warm_command_is_a_real_one(tmp_path: Path, arguments: tuple[str, ...]
     done = [program(tmp_path).call(*arguments, stdin=stdin) for program in (Program, WarmProgram)]
     said = [(result.returncode, result.stdout, result.stderr) for result in done]
     assert said[1] == said[0]
+
+
+@pytest.mark.parametrize("kind", [Program, WarmProgram])
+def test_a_started_command_drains_and_dies_as_a_real_one(tmp_path: Path, kind: type[Program]) -> None:
+    """Its output goes to the log, SIGTERM ends it in order, and leaving the block ends its workers, too."""
+    (tmp_path / "handlers.py").write_text(
+        "def handle(order: dict) -> None:\n    print(order['id'], flush=True)\n"
+    )
+    (tmp_path / "app.yaml").write_text(
+        f"{APP}consumers: {{print: {{topic: orders, handler: 'handlers:handle'}}}}\n"
+    )
+    program = kind(tmp_path)
+    program.call("publish", "orders", stdin='{"id": "first one"}\n')
+    with program.started("run", "--processes", "2") as running:
+        eventually(lambda: "first one" in running.said(), "the handler's word", said=running.said)
+        assert running.running
+        assert running.drain() == 0
+    assert running.said().count('"stopped"') == 2
+    with program.started("run", "--processes", "2") as running:
+        eventually(lambda: running.said().count("consumer started") == 4, "a start", said=running.said)
+    eventually(lambda: is_gone(running), "the end of all of its processes")
+
+
+def is_gone(running: Started) -> bool:
+    """Whether no process of its group is left."""
+    try:
+        os.killpg(running.pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
