@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.apps.program import Program
+from support.apps.warm import WarmProgram
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 APP = """
@@ -27,7 +27,7 @@ def count(click: dict) -> None:
 BODIES = ("good-1", "bad-1", "bad-2")
 
 
-def rows(program: Program, *arguments: str) -> list[dict[str, Any]]:
+def rows(program: WarmProgram, *arguments: str) -> list[dict[str, Any]]:
     """Return the lines of JSON that a command prints."""
     return [json.loads(line) for line in program.succeed(*arguments, "--json").splitlines()]
 
@@ -38,7 +38,7 @@ def test_an_operator_looks_after_a_consumer_on_kafka(
     """Lag before and after, a dead letter's cause, one replayed and applied, one purged, and the history of each key."""
     (tmp_path / "app.yaml").write_text(APP.format(url=kafka_url, database=postgresql_database, topic=fresh))
     (tmp_path / "handlers.py").write_text(HANDLERS)
-    program = Program(tmp_path)
+    program = WarmProgram(tmp_path)
     program.succeed("tables", "create")
     program.succeed("run", "--until-idle", "1s", timeout=120)
     sent = "".join(json.dumps({"key": key}) + "\n" for key in BODIES)
@@ -58,7 +58,7 @@ def test_an_operator_looks_after_a_consumer_on_kafka(
     assert found == {"good-1": True, "bad-1": True, "bad-2": False}
 
 
-def waiting(program: Program) -> int:
+def waiting(program: WarmProgram) -> int:
     """Return the lag that `oncemq status` tells; it ends with 1 where messages wait."""
     done = program.call("status", "--json")
     (consumer,) = json.loads(done.stdout)["consumers"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.apps.program import Program
+from support.apps.warm import WarmProgram
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 APP = """
@@ -37,7 +37,7 @@ def test_a_large_body_is_referred_to_by_every_copy(
         APP.format(url=url, database=postgresql_database, topic=fresh, folder=tmp_path)
     )
     (tmp_path / "handlers.py").write_text(HANDLERS)
-    program = Program(tmp_path)
+    program = WarmProgram(tmp_path)
     program.succeed("tables", "create")
     program.succeed("run", "--until-idle", "1s", timeout=120)
     for key in ("good", "late", "gone"):

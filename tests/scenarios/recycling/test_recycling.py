@@ -14,7 +14,8 @@ from sqlalchemy import create_engine, text
 from oncemq.config import load
 from oncemq.contracts.adapter import Confirmed
 from oncemq.message.envelope import OutgoingMessage
-from support.apps.program import Program, Started, eventually
+from support.apps.program import Started, eventually
+from support.apps.warm import WarmProgram
 from support.brokers.places import (
     EMBEDDED,
     KAFKA_POSTGRESQL,
@@ -86,7 +87,7 @@ class Traffic:
         self.place = place
         self.published = 0
         self._order = next(order for scheme, order in _ORDERS.items() if place.broker.startswith(scheme))
-        self.program = Program(place.folder, place.environment)
+        self.program = WarmProgram(place.folder, place.environment)
         self.configure(more)
         (place.folder / "handlers.py").write_text(_HANDLERS)
         self._engine = create_engine(place.database)

@@ -22,7 +22,7 @@ from storm.attack.nursery import TESTS, Child, Nursery
 from storm.oracle.collect import letters
 from storm.oracle.evidence import Fate, Fault, Letter
 from storm.oracle.process import Question
-from support.apps.program import Program
+from support.apps.warm import WarmProgram
 from support.brokers.places import Place
 from support.patience import PATIENCE
 
@@ -122,7 +122,7 @@ class Stage:
         engine = create_engine(place.database)
         Base.metadata.create_all(engine)
         engine.dispose()
-        program = Program(self.folder, {**place.environment, "PYTHONPATH": str(TESTS)})
+        program = WarmProgram(self.folder, {**place.environment, "PYTHONPATH": str(TESTS)})
         program.succeed("tables", "create")
 
     @property

@@ -2,8 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 from time import monotonic, sleep
 from typing import Any
 
@@ -102,11 +104,16 @@ class Member:
         mine = self.sink.deliveries() if deliveries is None else deliveries
         assert not self.adapter.acknowledge([delivery for delivery in mine if not delivery.settled])
 
-    def share(self) -> set[int]:
-        """Return the partitions whose channel it has."""
+    def parts(self) -> Sequence[Any]:
+        """Return the partitions."""
         consuming: Any = self.adapter._consuming
         (part,) = consuming._parts.values()
-        return {number for number, each in enumerate(part.parts) if each.held and each.wanted}
+        parts: Sequence[Any] = part.parts
+        return parts
+
+    def share(self) -> set[int]:
+        """Return the partitions whose channel it has."""
+        return {number for number, each in enumerate(self.parts()) if each.held and each.wanted}
 
     def leave(self) -> None:
         """Close it in order."""
@@ -174,9 +181,7 @@ def test_a_partition_is_given_up_only_when_what_runs_is_settled(group: Group) ->
 
 
 def _wanted(member: Member) -> int:
-    consuming: Any = member.adapter._consuming
-    (part,) = consuming._parts.values()
-    return sum(each.wanted for each in part.parts)
+    return sum(each.wanted for each in member.parts())
 
 
 def test_what_was_not_begun_goes_on_in_order_at_the_next_member(
@@ -201,6 +206,38 @@ def test_what_was_not_begun_goes_on_in_order_at_the_next_member(
     for key, number in map(str.split, second.texts()):
         found[key].append(int(number))
     assert found == {key: list(range(6)) for key in moved}
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+@pytest.mark.parametrize("way", ["leaves", "pauses"])
+def test_what_a_member_had_not_begun_comes_before_what_waits_in_the_queue(
+    rabbitmq_url: str, fresh: str, queue_type: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next consumer begins with the messages that the former one had in its window, and then gets the rest."""
+    with closing(Group(rabbitmq_url, fresh, partitions=1, prefetch=8, queue_type=queue_type)) as group:
+        member = group.join()
+        group.publish(*numbered(keys=1, each=40))
+        member.settle(member.sink.wait_for(8)[:4])
+        member.sink.wait_for(12)
+        connection = connect(rabbitmq_url)
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=8)
+        (place,) = member.parts()
+        # It waits in the line of the queue's consumers, as a member does that has heard of a change first.
+        following = channel.consume(place.place.queue, inactivity_timeout=PATIENCE)
+        assert next(channel.consume(place.place.queue, inactivity_timeout=0.1))[0] is None
+        if way == "leaves":
+            member.leave()
+        else:
+            unsettled = [delivery for delivery in member.sink.deliveries() if not delivery.settled]
+            monkeypatch.setattr(member.sink, "release", lambda *_: unsettled)
+            member.adapter.pause("part")
+        texts = []
+        for method, _, body in islice(following, 36):
+            channel.basic_ack(method.delivery_tag)
+            texts.append(body.decode())
+        connection.close()
+        assert texts == [f"key-0 {number}" for number in range(4, 40)]
 
 
 def test_a_paused_member_leaves_its_partitions_to_the_others(group: Group) -> None:

@@ -24,7 +24,8 @@ from oncemq.observe.events import RescueStep, TimeLimit
 from oncemq.observe.metrics import MetricsObserver
 from oncemq.observe.state import AppState, BreakerState, ConsumerState, PauseReason, Phase
 from services.install import install_packages
-from support.apps.program import Program, Started, eventually
+from support.apps.program import Started, eventually
+from support.apps.warm import WarmProgram
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "grafana"
@@ -127,7 +128,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
         port = free.getsockname()[1]
     (folder / "app.yaml").write_text(APP % port)
     (folder / "handlers.py").write_text(HANDLERS)
-    shop = Program(folder)
+    shop = WarmProgram(folder)
     shop.succeed("tables", "create")
     _publish(shop, "paid", {"id": 1, "kills": True})
     with shop.started("run", "--processes", "1") as running:
@@ -139,7 +140,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
         yield _wait(port, running, "every outcome", _complete)
 
 
-def _publish(shop: Program, topic: str, *bodies: Mapping[str, Any]) -> None:
+def _publish(shop: WarmProgram, topic: str, *bodies: Mapping[str, Any]) -> None:
     lines = "".join(json.dumps(body) + "\n" for body in bodies)
     assert shop.call("publish", topic, stdin=lines).returncode == 0
 

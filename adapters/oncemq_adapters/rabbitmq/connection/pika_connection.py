@@ -42,6 +42,8 @@ CUTTING_PART = "_terminate_stream"
 """Of pika's connection: ends it without the peer."""
 SOCKET_PART = "_sock"
 """Of pika's transport."""
+CONSUMERS_PART = "_consumers"
+"""Of pika's channel: the consumers that it cancels before it closes."""
 BLOCKING_PART = "_impl_class"
 """The argument of pika's `BlockingConnection` for the connection that it uses inside."""
 
@@ -150,6 +152,17 @@ def blocking_connection(parameters: Any) -> BlockingConnection:
     if BLOCKING_PART in signature(BlockingConnection.__init__).parameters:
         return BlockingConnection(parameters, **{BLOCKING_PART: TolerantConnection})
     return BlockingConnection(parameters)
+
+
+def keep_consumers(channel: Any) -> None:
+    """Let a channel, or its connection, close without a cancel of its consumers first; nothing is delivered to them any more.
+
+    pika cancels them. A quorum queue with a single active consumer then lets the next one begin at once, with what follows
+    the messages that were not settled; these come back only when the channel is closed. Without the part it stays so.
+    """
+    consumers = getattr(channel, CONSUMERS_PART, None)
+    if isinstance(consumers, dict):
+        consumers.clear()
 
 
 def _header_frame(data: bytes) -> tuple[int, Any] | None:

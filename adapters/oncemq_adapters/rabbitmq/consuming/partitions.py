@@ -18,6 +18,7 @@ from typing import Any
 from oncemq.contracts.adapter import ConsumerHealth, Sink, Subscription
 from oncemq.errors import BrokerError
 from oncemq_adapters.rabbitmq.connection.link import Link
+from oncemq_adapters.rabbitmq.connection.pika_connection import keep_consumers
 from oncemq_adapters.rabbitmq.consuming.channel_deliveries import Intake
 from oncemq_adapters.rabbitmq.consuming.shares import Members, shares
 from oncemq_adapters.rabbitmq.consuming.subscription import Consumption
@@ -105,6 +106,7 @@ class Partition(Consumption):
         if self._intake is not None:
             self._intake.leave(0)
             self._intake.flush()
+            keep_consumers(self._intake.channel)
 
     def _busy(self) -> bool:
         return self._intake is not None or self._channel is not None or self._opening or self._looking
@@ -153,6 +155,7 @@ class Partition(Consumption):
         self._channel = None
         channel.add_on_close_callback(lambda *_: self._left())
         if channel.is_open:
+            keep_consumers(channel)
             channel.close()
 
     def _left(self) -> None:

@@ -371,4 +371,33 @@ DEFECTS = (
         ],
         [f"{KAFKA_TRAPS}::test_a_missing_topic_is_not_made_by_publishing"],
     ),
+    Defect(
+        "partition-given-up-by-a-cancel",
+        "The next member of a partition begins with what the former one had not settled.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/connection/pika_connection.py",
+                "consumers.clear()",
+                "consumers.copy()",
+            )
+        ],
+        [
+            "tests/suites/rabbitmq/test_partitions.py::test_what_a_member_had_not_begun_comes_before_what_waits_in_the_queue[leaves-quorum]",
+            "tests/suites/rabbitmq/test_partitions.py::test_what_a_member_had_not_begun_comes_before_what_waits_in_the_queue[pauses-quorum]",
+        ],
+    ),
+    Defect(
+        "partition-given-up-while-it-runs",
+        "A member gives up a partition when what it has begun of it is settled.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/consuming/partitions.py",
+                "if not intake.leave(len(waiting)):",
+                "if not intake.leave(len(waiting)) and intake is None:",
+            )
+        ],
+        [
+            "tests/suites/rabbitmq/test_partitions.py::test_a_partition_is_given_up_only_when_what_runs_is_settled"
+        ],
+    ),
 )

@@ -6,7 +6,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from urllib.request import urlopen
 
-from support.apps.program import Program, eventually
+from support.apps.program import eventually
+from support.apps.warm import WarmProgram
 
 _APP = """
 app: shop
@@ -38,7 +39,7 @@ def test_two_processes_answer_on_one_port(tmp_path: Path) -> None:
         finally:
             connection.close()
 
-    program = Program(tmp_path, {"TMPDIR": str(tmp_path / "sockets")})
+    program = WarmProgram(tmp_path, {"TMPDIR": str(tmp_path / "sockets")})
     with program.started("run", "--processes", "2") as running:
         eventually(ready, "both processes to be ready", 60, running.said)
         assert json.load(urlopen(f"http://127.0.0.1:{port}/healthz"))["ok"]

@@ -12,7 +12,8 @@ import pytest
 
 from oncemq.dashboard.access import Users
 from support.apps.command_line import CommandLine
-from support.apps.program import Program, eventually
+from support.apps.program import eventually
+from support.apps.warm import WarmProgram
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_it_serves_the_page_until_it_is_told_to_end(line: CommandLine) -> None:
         except httpx.TransportError:
             return False
 
-    with Program(line.folder).started("dashboard", "--address", f"127.0.0.1:{port}") as page:
+    with WarmProgram(line.folder).started("dashboard", "--address", f"127.0.0.1:{port}") as page:
         eventually(answers, "the page", said=page.said)
         assert page.drain() == 0
         assert f"http://127.0.0.1:{port}/" in page.said()
