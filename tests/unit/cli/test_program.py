@@ -1,7 +1,6 @@
 """The program as a person calls it: exit codes, one clear message, no traceback."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,21 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from support.apps.warm import WarmProgram
+
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "oncemq"]
 
 
 def oncemq(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the program in `folder`."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return WarmProgram(folder, environment).call(*arguments)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The projects that `init` writes."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,7 @@ import yaml
 
 from oncemq.cli.commands.init import BROKERS, DATABASES, STRATEGIES
 from support.apps.command_line import run_program
-from support.apps.program import Program
+from support.apps.warm import WarmProgram
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
@@ -24,7 +22,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_project_passes_its_tests_and_takes_effect(strategy: str, tmp_path: Path) -> None:
     """Its tests pass, and its messages leave as many rows as its README says."""
-    program = Program(tmp_path)
+    program = WarmProgram(tmp_path)
     shown = program.succeed("init", "--strategy", strategy)
     tests = program.python("-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert tests.returncode == 0, tests.stdout
@@ -45,9 +43,7 @@ def test_a_project_for_servers_is_right(broker: str, database: str, tmp_path: Pa
     wrote = run_program("init", str(tmp_path), "--broker", broker, "--database", database)
     assert wrote.exit_code == 0
     assert "@" not in (tmp_path / "README.md").read_text()
-    checked = subprocess.run(
-        [sys.executable, "-m", "oncemq", "check"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    checked = WarmProgram(tmp_path).call("check")
     assert checked.returncode == 0, checked.stderr
     servers = {name for name in (broker, database) if name not in {"embedded", "sqlite"}}
     if not servers:

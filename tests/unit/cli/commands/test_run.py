@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from support.apps.warm import WarmProgram
 from support.patience import PATIENCE
 
 DEADLINE = 60.0 * PATIENCE
@@ -94,10 +95,9 @@ class Shop:
 
     def finish(self, *arguments: str, lines: str = "") -> str:
         """Run `oncemq …` to its end; returns what it said."""
-        program = self.start(*arguments)
-        said, _ = program.communicate(lines, timeout=DEADLINE)
-        assert program.returncode == 0, said
-        return said
+        done = WarmProgram(self.folder).call(*arguments, stdin=lines)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
     def publish(self, *orders: dict[str, Any]) -> None:
         """Publish messages."""
