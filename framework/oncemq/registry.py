@@ -1,7 +1,9 @@
 """Looks up implementations by name through entry points; an unknown name is an error with a suggestion."""
 
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +16,18 @@ STRATEGIES = "oncemq.strategies"
 COMMANDS = "oncemq.commands"
 
 
+def installed(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of a group, such as `oncemq.adapters`, by name."""
+    return {point.name: point for point in _everything(tuple(sys.path)).select(group=group)}
+
+
+@cache
+def _everything(path: tuple[str, ...]) -> Any:  # its type depends on the version of Python
+    """Return all entry points, which are looked up once for each `sys.path`: that reads a file of every installed package."""
+    del path
+    return entry_points()
+
+
 def did_you_mean(name: str, known: list[str]) -> str:
     """Return the end of an error message about an unknown `name`: a suggestion and the known names."""
     close = get_close_matches(name, known, n=1, cutoff=0.5)
@@ -22,7 +36,7 @@ def did_you_mean(name: str, known: list[str]) -> str:
 
 
 class Registry(Generic[T]):
-    """The implementations of one kind, by name; entry points are looked up once, loaded on demand.
+    """The implementations of one kind, by name; entry points are loaded on demand.
 
     Args:
         group: of the entry points.
@@ -41,7 +55,7 @@ class Registry(Generic[T]):
         self._kind = kind
         self._foreign = dict(foreign or {})
         self._extra = dict(extra or {})
-        self._points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=group)}
+        self._points = installed(group)
 
     def names(self) -> list[str]:
         """Return every name that `get` accepts, sorted."""

@@ -50,7 +50,7 @@ def test_a_missing_package_is_answered_with_the_install_line(
     monkeypatch: pytest.MonkeyPatch, scheme: str, module: str, extra: str
 ) -> None:
     """An implementation whose dependency is absent says which extra brings it."""
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Point(scheme, module)])
+    monkeypatch.setattr(registry, "installed", lambda group: {scheme: Point(scheme, module)})
     with pytest.raises(MissingExtra, match=rf"pip install 'oncemq\[{extra}\]'"):
         Registry("oncemq.adapters", "adapter").get(scheme)
 

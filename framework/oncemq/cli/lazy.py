@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
-from oncemq.registry import did_you_mean
+from oncemq.registry import did_you_mean, installed
 
 
 class Command(NamedTuple):
@@ -41,7 +40,7 @@ class LazyGroup(click.Group):
     ) -> None:
         super().__init__(*arguments, **more)
         self._table = dict(table or {})
-        for point in entry_points(group=group) if group is not None else ():
+        for point in installed(group).values() if group is not None else ():
             self._table.setdefault(point.name, Command(point.value, ""))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
