@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from oncemq.errors import MissingExtra, UnknownName
@@ -16,9 +17,14 @@ STRATEGIES = "oncemq.strategies"
 COMMANDS = "oncemq.commands"
 
 
-def installed(group: str) -> dict[str, EntryPoint]:
+def installed(group: str) -> Mapping[str, EntryPoint]:
     """Return the entry points of a group, such as `oncemq.adapters`, by name."""
-    return {point.name: point for point in _everything(tuple(sys.path)).select(group=group)}
+    return _of_group(group, tuple(sys.path))
+
+
+@cache
+def _of_group(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    return MappingProxyType({point.name: point for point in _everything(path).select(group=group)})
 
 
 @cache
