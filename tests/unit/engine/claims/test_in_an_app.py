@@ -10,7 +10,6 @@ import pytest
 from oncemq import App, Publisher, Reject, Retry
 from oncemq.errors import ClaimStoreUnavailable
 from oncemq.message.claims.store import MARKER, Store
-from oncemq.testing import TestApp
 from support.patience import PATIENCE
 
 WAIT = 60 * PATIENCE
@@ -84,9 +83,9 @@ class Shop:
 def test_a_large_body_lies_in_the_store_and_arrives_whole(tmp_path: Path) -> None:
     """The message refers to it; a small body stays in its message."""
     shop = Shop(tmp_path)
-    with TestApp(shop.app) as kit:
-        assert kit.publish("orders", body("a")).applied
-        assert kit.publish("orders", {"id": "b"}).applied
+    for order in (body("a"), {"id": "b"}):
+        shop.app.publish("orders", order)
+    shop.run()
     assert shop.got == [body("a"), {"id": "b"}]
     assert len(shop.bodies()) == 1
 
