@@ -207,6 +207,13 @@ storm-rocketmq: services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## the
 		$(STORM) $(ROCKETMQ_GRPC)/bin/python -m pytest tests/rocketmq_grpc/test_storm.py --durations 5 || code=$$?; \
 		cat .services/storm.jsonl; exit $$code
 
+.PHONY: storm-kafka
+storm-kafka: setup ## deaths, freezes, joins and leaves on Kafka, one node and three, groups by both protocols; MESSAGES=200000 ONLY="three_nodes"
+	@$(SERVICES) start --only postgresql kafka
+	@rm -f .services/storm.jsonl
+	@$(STORM) ONCEMQ_STORM_MESSAGES=$(or $(MESSAGES),200000) $(PYTEST) tests/storm/test_kafka_storm.py $(if $(ONLY),-k "$(ONLY)") --durations 5; \
+		code=$$?; cat .services/storm.jsonl; exit $$code
+
 .PHONY: lint
 lint: setup ## ruff, mypy and the rules about imports
 	$(BIN)/ruff check .
