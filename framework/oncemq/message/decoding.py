@@ -12,7 +12,13 @@ from oncemq.errors import ClaimInvalid, Undecodable
 from oncemq.message.compression import decompress
 from oncemq.message.envelope import Message
 from oncemq.message.headers import CLAIM, CONTENT_ENCODING
-from oncemq.message.registry_header import CONFLUENT_JSON, behind_header, explained, looks_registered
+from oncemq.message.registry_header import (
+    CONFLUENT_JSON,
+    ID_HEADER,
+    behind_header,
+    explained,
+    looks_registered,
+)
 from oncemq.registry import did_you_mean
 
 Decoder = Callable[[Message], Any]
@@ -61,6 +67,7 @@ def make_decoder(body_format: str = "json", limits: Limits | None = None) -> Dec
     if body_format not in formats:
         raise ValueError(f"unknown format {body_format!r}{did_you_mean(body_format, list(formats))}")
     parse, largest = formats[body_format], limits.body_bytes
+    registered = body_format == CONFLUENT_JSON
 
     def decode(message: Message) -> Any:
         body = message.body
@@ -73,7 +80,7 @@ def make_decoder(body_format: str = "json", limits: Limits | None = None) -> Dec
         if CONTENT_ENCODING in message.headers:
             body = decompress(body, message.headers[CONTENT_ENCODING], largest)
         try:
-            return parse(body)
+            return json_body(body) if registered and ID_HEADER in message.headers else parse(body)
         except Undecodable as error:
             raise explained(message, body, body_format, error) from None
 

@@ -51,6 +51,18 @@ DEFECTS = (
         [f"{HEADER}::test_a_header_that_the_format_does_not_read_is_told"],
     ),
     Defect(
+        "registry-id-in-headers-missed",
+        "JSON whose schema is named in the message's headers has no header in front of it.",
+        [
+            Edit(
+                DECODING,
+                "json_body(body) if registered and ID_HEADER in message.headers else parse(body)",
+                "parse(body)",
+            )
+        ],
+        [f"{HEADER}::test_json_whose_schema_is_named_in_the_headers_has_nothing_in_front"],
+    ),
+    Defect(
         "kafka-dead-broker-asked-on",
         "After a broker did not answer, the next question goes to a client that knows the cluster as it is now.",
         [Edit(ADMINISTRATION, "            self.close()\n", "            pass\n")],
