@@ -1,13 +1,18 @@
 """A service in Java on the same topics sees keys, headers and partitions as we do: the official client is the judge."""
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.adapter_suite import Topic
-from oncemq.testing.adapter_suite.bench import Bench
+from oncemq.testing.adapter_suite.bench import Bench, numbered
 from oncemq_adapters.kafka.names import Place, place_of
+from services.servers import rocketmq_jars
+from services.servers.kafka import class_path
 from support.brokers.java_peer import KafkaPeer, Received, compiled
 from support.brokers.kafka import SharedKafka
 
@@ -104,3 +109,33 @@ def test_java_finds_the_groups_offsets(meeting: Meeting, java: KafkaPeer) -> Non
     assert {partition: max(0, offset) for partition, offset in offsets.items()} == {
         str(number): list(chosen.values()).count(str(number)) for number in range(PARTITIONS)
     }
+
+
+def test_kafkas_own_tool_tells_the_groups_lag(meeting: Meeting, kafka_url: str, tmp_path: Path) -> None:
+    """What `kafka-consumer-groups.sh --describe` starts shows offset, end and lag, with a message settled out of order."""
+    meeting.publish(meeting.here, *(OutgoingMessage(body, key="one") for body in numbered(10)))
+    member = meeting.open(meeting.consumer)
+    held = meeting.receive(member, 10)
+    meeting.settled(member.adapter.acknowledge([*held[:6], held[8]]))
+    meeting.close(member)
+    address = urlsplit(kafka_url)
+    login = f'username="{address.username}" password="{address.password}"'
+    settings = tmp_path / "client.properties"
+    settings.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required {login};\n"
+    )
+    told = subprocess.run(
+        [
+            rocketmq_jars.java() or "java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", class_path(),
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", f"{address.hostname}:{address.port}",
+            "--command-config", str(settings), "--describe", "--group", meeting.place.group,
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )  # fmt: skip
+    rows = [line.split() for line in told.stdout.splitlines() if meeting.place.topic.name in line.split()]
+    # Group, topic, partition, offset, end, lag …
+    assert [row[3:6] for row in rows if row[4] == "10"] == [["6", "10", "4"]]

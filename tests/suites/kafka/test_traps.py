@@ -18,7 +18,7 @@ from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.adapter_suite import Topic
 from oncemq.testing.adapter_suite.bench import Bench, Member, bodies, later, numbered
 from oncemq_adapters.kafka import KafkaAdapter
-from oncemq_adapters.kafka.address import parse_address
+from oncemq_adapters.kafka.address import Address, parse_address
 from oncemq_adapters.kafka.administration import Administration
 from oncemq_adapters.kafka.names import Place, place_of
 from oncemq_adapters.kafka.producer import Producer
@@ -247,6 +247,64 @@ def test_a_full_member_goes_on_polling(bench: Bench) -> None:
         bench.settled(member.adapter.acknowledge(held[-3:][:1]))
         held = bench.receive(member, count)
     assert bodies(held) == numbered(30)
+
+
+def test_a_handler_longer_than_the_clients_poll_interval_loses_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group takes a member that does not poll for so long for stuck; ours polls while all it holds is at work."""
+    usual = Address.member_of
+
+    def restless(*arguments: Any) -> dict[str, Any]:
+        return usual(*arguments) | {"max.poll.interval.ms": 1500}
+
+    monkeypatch.setattr(Address, "member_of", restless)
+    topic = bench.topic()
+    options = {**bench.harness.options, "session_timeout": "1s"}
+    member = bench.open(
+        bench.subscription(topic, in_flight=3), adapter=adapter_on(bench.harness.url, **options)
+    )
+    bench.publish(topic, *(OutgoingMessage(body, key="one") for body in numbered(30)))
+    held = bench.receive(member, 3)
+    assert member.sink.stays_at(3, 3.5)
+    assert bench.subscribed(member)
+    bench.settled(member.adapter.acknowledge(held))
+    assert bodies(bench.receive(member, 6)) == numbered(6)
+
+
+def test_a_static_member_that_restarts_moves_no_partition(bench: Bench) -> None:
+    """With `member` it comes back to what it had, and the other keeps its deliveries; nothing waits for a session's end."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+
+    def start(name: str) -> Member:
+        adapter = adapter_on(bench.harness.url, member=name, **bench.harness.options)
+        return bench.open(subscription, adapter=adapter)
+
+    place, client = real(bench, subscription), operator(bench.harness.url)
+
+    def owners() -> dict[str, list[int]]:
+        return {
+            member.group_instance_id: sorted(
+                each.partition
+                for each in member.assignment.topic_partitions
+                if each.topic == place.topic.name
+            )
+            for member in client.group(place.group).members
+        }
+
+    first, other = start("one"), start("two")
+    bench.eventually(lambda: sorted(map(len, owners().values())) == [1, 1], "a partition for each")
+    before = owners()
+    bench.publish(topic, *(OutgoingMessage(body, key=body.decode()) for body in numbered(20)))
+    bench.eventually(lambda: bool(other.sink.deliveries()), "work of the other")
+    held = other.sink.deliveries()
+    bench.close(first)
+    assert owners() == before
+    again = start("one")
+    bench.eventually(lambda: bool(again.sink.deliveries()), "work after the restart")
+    assert owners() == before
+    bench.settled(other.adapter.acknowledge(held))
 
 
 def test_the_group_is_known_to_kafkas_own_tools(bench: Bench) -> None:

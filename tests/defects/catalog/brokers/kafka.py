@@ -63,6 +63,20 @@ DEFECTS = (
         [f"{HEADER}::test_json_whose_schema_is_named_in_the_headers_has_nothing_in_front"],
     ),
     Defect(
+        "kafka-full-member-stops-polling",
+        "A member that holds all it may goes on polling, so that a long handler does not end its membership.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/kafka/group_member.py",
+                "if room <= 0 and not paused and not self._is_blocked():",
+                "if room <= 0 and not paused:",
+            )
+        ],
+        [
+            "tests/suites/kafka/test_traps.py::test_a_handler_longer_than_the_clients_poll_interval_loses_nothing"
+        ],
+    ),
+    Defect(
         "kafka-dead-broker-asked-on",
         "After a broker did not answer, the next question goes to a client that knows the cluster as it is now.",
         [Edit(ADMINISTRATION, "            self.close()\n", "            pass\n")],
