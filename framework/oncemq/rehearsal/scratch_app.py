@@ -185,6 +185,8 @@ def _rehearsable(
             chain.append(StrategyChoice("unique_key"))
             identity = tuple(str(value) for value in dict(options["columns"]).values())
         else:
+            if options.pop("also_seen_in", None) is not None:
+                left_out.append("unique_key: also_seen_in, whose rows are not in a recording")
             chain.append(StrategyChoice(choice.name, options))
     if not chain:
         names = ", ".join(choice.name for choice in settled.strategies) or "it has none"

@@ -1,9 +1,9 @@
 """Record-and-check: one ledger row per identity, inserted in the handler's transaction before the handler runs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import Connection
 
@@ -31,6 +31,14 @@ class Known:
     there: Mapping[str, str]
 
 
+class Elsewhere(Protocol):
+    """Records of another deduplicator."""
+
+    def seen(self, run: Run, items: Iterable[Item]) -> Mapping[str, Verdict]:
+        """Return a verdict for each identity that was applied there."""
+        ...
+
+
 class _Notes:
     """State of one run.
 
@@ -38,16 +46,18 @@ class _Notes:
         new: identities whose row this run inserted.
         done: those whose message is final in this run, with that message.
         there: those that existed before.
+        elsewhere: the verdicts on those that another deduplicator knows.
         lost: fingerprint and result stored for those; only where details are needed.
         inserted: the fingerprint that each new row was inserted with.
         prints: the fingerprint of each item that may run.
     """
 
-    __slots__ = ("done", "inserted", "lost", "new", "prints", "there")
+    __slots__ = ("done", "elsewhere", "inserted", "lost", "new", "prints", "there")
 
     def __init__(self, new: set[str]) -> None:
         self.new = new
         self.there: list[str] = []
+        self.elsewhere: Mapping[str, Verdict] = {}
         self.done: dict[str, Item] = {}
         self.lost: dict[str, Sequence[str | None]] = {}
         self.inserted: dict[str, str] = {}
@@ -62,13 +72,21 @@ class ProcessedRecords:
         fingerprint: of an item; None = content is not compared.
         result: keep the handler's result.
         generations: the records are in generations.
+        elsewhere: what else counts; such a message is a duplicate, and gets its row here.
     """
 
     def __init__(
-        self, clock: Clock, fingerprint: Fingerprint | None, *, result: bool, generations: bool = False
+        self,
+        clock: Clock,
+        fingerprint: Fingerprint | None,
+        *,
+        result: bool,
+        generations: bool = False,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._clock = clock
         self._generations = generations
+        self._elsewhere = elsewhere
         self._fingerprint = fingerprint
         self._result = result
         self._details = result or fingerprint is not None
@@ -95,11 +113,16 @@ class ProcessedRecords:
             notes.there = [identity for identity in identities if identity not in notes.new]
             if self._details:
                 self._read_losers(run, notes)
+        if self._elsewhere is not None and notes.new:
+            new = [item for item in items if item.envelope.identity in notes.new]
+            notes.elsewhere = self._elsewhere.seen(run, new)
 
     def decide(self, run: Run, item: Item) -> Verdict:
         """Return PROCEED for identities that have not been applied yet."""
         notes: _Notes = run.notes[self]
         identity = item.envelope.identity
+        if identity in notes.elsewhere:
+            return notes.elsewhere[identity]
         if identity in notes.new and identity not in notes.done:
             if self._fingerprint is not None:
                 notes.prints[identity] = self._fingerprint(item)
@@ -122,7 +145,9 @@ class ProcessedRecords:
         notes: _Notes = run.notes[self]
         bulk = self._statements(run.connection)
         if len(notes.done) < len(notes.new):
-            bulk.delete(run.connection, run.consumer, sorted(notes.new.difference(notes.done)))
+            undone = notes.new.difference(notes.done, notes.elsewhere)
+            if undone:
+                bulk.delete(run.connection, run.consumer, sorted(undone))
         if self._details and notes.done:
             changed = self._changed(notes)
             if changed:

@@ -16,6 +16,7 @@ from oncemq_strategies.common.fingerprint import fingerprint_option
 from oncemq_strategies.common.identity_checks import check_records, check_transactional
 from oncemq_strategies.common.options import Options
 from oncemq_strategies.common.processed_records import ProcessedRecords
+from oncemq_strategies.unique_key.also_seen import PLACE, AlsoSeen
 from oncemq_strategies.unique_key.constraint_records import ConstraintRecords
 
 
@@ -38,12 +39,17 @@ class UniqueKey(Strategy):
     - `table: payments` with `columns: {order_id: body.order_id, payment_no: body.payment_no}`: the user's
       table decides by a unique constraint over exactly these columns; the handler inserts the row.
     - `required: false`, with `table`: a handler may omit its row.
+    - `also_seen_in: {table: dedup, columns: {message_id: headers.id}, where: {status: done}}`: what has a row there was
+      applied by another deduplicator, and is a duplicate.
     """
 
     traits: ClassVar[Traits] = Traits(decides=True)
 
-    def __init__(self, records: _Records, *, generations: bool = False) -> None:
+    def __init__(
+        self, records: _Records, *, generations: bool = False, also_seen: AlsoSeen | None = None
+    ) -> None:
         self._records = records
+        self._also_seen = also_seen
         self._generations = generations
         self.second_look = isinstance(records, ConstraintRecords)
         self.by_identity = self.records_identity = not self.second_look
@@ -52,21 +58,24 @@ class UniqueKey(Strategy):
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
         """Build the strategy from its options."""
         given = Options("unique_key", options, scope)
-        given.known("fingerprint", "result", "table", "columns", "required")
+        given.known("fingerprint", "result", "table", "columns", "required", "also_seen_in")
         if given.has("table") or given.has("columns"):
             return cls(_constraint(given, scope))
         if given.has("required"):
             given.refuse(
                 "`required` says something about the rows of `table`, which is missing", name="required"
             )
+        also_seen = _also_seen(given, scope)
         return cls(
             ProcessedRecords(
                 scope.clock,
                 fingerprint_option(given),
                 result=given.flag("result", default=False),
                 generations=scope.generations,
+                elsewhere=also_seen,
             ),
             generations=scope.generations,
+            also_seen=also_seen,
         )
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
@@ -76,6 +85,8 @@ class UniqueKey(Strategy):
             yield from self._records.check()
         else:
             yield from check_records(facts, "unique_key")
+        if self._also_seen is not None:
+            yield from self._also_seen.check()
 
     def owns(self) -> Sequence[str]:
         """Return the columns of the user's unique constraint."""
@@ -102,8 +113,28 @@ class UniqueKey(Strategy):
         self._records.save(run)
 
 
+def _also_seen(given: Options, scope: Scope) -> AlsoSeen | None:
+    if not given.has("also_seen_in"):
+        return None
+    inner = Options(PLACE, given.mapping("also_seen_in"), scope)
+    inner.known("table", "columns", "where")
+    columns, state = inner.mapping("columns"), inner.mapping("where") if inner.has("where") else {}
+    try:
+        table = check_name(inner.text("table"), qualified=True)
+        for column in (*columns, *state):
+            check_name(column)
+    except UnfitTable as error:
+        inner.refuse(str(error))
+    both = sorted(columns.keys() & state.keys())
+    if both:
+        inner.refuse(f"{both[0]} stands below `columns` and below `where`", "leave it out of one of them")
+    return AlsoSeen(
+        scope, table, {name: inner.expression("columns", text) for name, text in columns.items()}, state
+    )
+
+
 def _constraint(given: Options, scope: Scope) -> ConstraintRecords:
-    for other in ("fingerprint", "result"):
+    for other in ("fingerprint", "result", "also_seen_in"):
         if given.has(other):
             given.refuse(
                 f"{other} is kept in the ledger and cannot go with `table`",

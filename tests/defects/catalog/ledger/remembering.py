@@ -218,4 +218,32 @@ DEFECTS = (
             "tests/unit/strategies/common/test_options.py::test_identity_equal_to_key_is_refused_where_order_matters"
         ],
     ),
+    Defect(
+        "seen-elsewhere-runs-again",
+        "What another deduplicator has applied is a duplicate.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/common/processed_records.py",
+                "if identity in notes.elsewhere:",
+                "if identity in notes.there:",
+            )
+        ],
+        [
+            "tests/unit/strategies/unique_key/test_also_seen.py::test_what_has_a_row_there_is_a_duplicate[sqlite]"
+        ],
+    ),
+    Defect(
+        "seen-elsewhere-under-another-name",
+        "A row of another spelling is another message's.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/unique_key/also_seen.py",
+                "if values not in found.respelled",
+                "if values",
+            )
+        ],
+        [
+            "tests/unit/strategies/unique_key/test_also_seen.py::test_another_spelling_is_another_message[mariadb-OLD]"
+        ],
+    ),
 )
