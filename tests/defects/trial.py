@@ -14,6 +14,7 @@ from pathlib import Path
 
 from defects.defect import SOURCES, Defect, DoesNotApply
 from defects.witness import REPORT, TREE, WRONG_TREE
+from services import environment
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 120.0
@@ -128,9 +129,7 @@ def _environment(tree: Path, report: Path) -> Mapping[str, str]:
 
 def _services() -> dict[str, str]:
     """Return the URLs that `make services` wrote; the copy has none of its own."""
-    file = ROOT / ".services" / "env"
-    lines = file.read_text().splitlines() if file.exists() else []
-    return dict(line.split("=", 1) for line in lines if "=" in line)
+    return environment.read(ROOT / ".services" / "env")
 
 
 def _explain(code: int, said: str, limit: float) -> str:
