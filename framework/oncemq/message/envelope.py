@@ -150,7 +150,7 @@ class Envelope(_EnvelopeFields):
         message_id: the broker's or the producer's id, if any.
         attempt: 1 for the first try; counts attempts that are charged to the message.
         headers: the application's own, text to text, without the framework's `oncemq-*` headers, so that they can be
-            passed to `publish`.
+            passed to `publish`. Read-only on every broker.
         body: the original bytes.
         published_at: when it was first published, aware.
         metadata_source: for `metadata`; private to the adapter.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from typing import Any, NoReturn
 
 PREFIX = "oncemq-"
 
@@ -71,16 +72,37 @@ _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(2100, 1, 1, tzinfo=UTC)
 
 
+class ReadOnlyHeaders(dict[str, str]):
+    """Headers as handlers see them: a dict, also for JSON and pickle, which refuses every change.
+
+    The message, its retries and its dead letter are made from the same headers, so what a handler writes would reach them.
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("a message's headers cannot be changed: write {**envelope.headers, …} for a copy")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReadOnlyHeaders, (dict(self),)
+
+
+_take_out = dict[str, str].pop
+
+
 def without_ours(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Return the headers that handlers see: the application's own, the same on a first attempt and on each retry."""
-    if PREFIX not in "\0".join(headers):
-        return headers
-    found = {**headers}
+    found = ReadOnlyHeaders(headers)
+    if PREFIX not in "\0".join(found):
+        return found
     for name in _USUAL:
-        found.pop(name, None)
+        _take_out(found, name, None)
     # On a first attempt these are all: one check is cheaper than looking up each name.
     if PREFIX in "\0".join(found):
-        return {name: text for name, text in found.items() if not name.startswith(PREFIX)}
+        return ReadOnlyHeaders({name: text for name, text in found.items() if not name.startswith(PREFIX)})
     return found
 
 

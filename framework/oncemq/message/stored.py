@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from oncemq.message.envelope import Envelope
+from oncemq.message.headers import ReadOnlyHeaders
 
 _STORED = tuple(field.name for field in fields(Envelope) if field.name != "metadata_source")
 
@@ -25,6 +26,7 @@ def from_text(text: str) -> Envelope:
     """Return the envelope from the text of `to_text`."""
     found = json.loads(text)
     found["body"] = b64decode(found["body"])
+    found["headers"] = ReadOnlyHeaders(found["headers"])
     if found["published_at"] is not None:
         found["published_at"] = datetime.fromisoformat(found["published_at"])
     return Envelope(**found)

@@ -326,6 +326,29 @@ def test_headers_id_and_version_arrive(bench: Bench) -> None:
     assert (envelope.version, envelope.headers["tenant"], envelope.message_id) == (7, "north", "m-1")
 
 
+def test_a_handler_cannot_change_what_its_retry_sees(bench: Bench) -> None:
+    """Its headers are read-only, so neither a copy nor the message itself carries what it wrote."""
+    seen: list[tuple[str, bool]] = []
+
+    def handle(envelope: Envelope, session: Session) -> None:
+        headers: Any = envelope.headers
+        before = headers["tenant"]
+        try:
+            headers["tenant"] = "south"
+        except TypeError:
+            seen.append((before, True))
+        else:
+            seen.append((before, False))
+        if envelope.attempt == 1:
+            raise Retry("again")
+        session.add(Effect(text=envelope.key))
+
+    app, topic = _one(bench, handle)
+    outcome = app.publish(topic, {"id": "a", "key": "k"}, headers={"tenant": "north"})
+    app.clock.advance("1s")
+    assert (seen, effects(app)) == ([("north", True)] * 2, ["k"]), outcome
+
+
 def test_a_dead_letter_tells_its_story(bench: Bench) -> None:
     """Consumer, key, reason, error, attempts and body are those of the command line."""
     app, topic = _one(bench)

@@ -1,5 +1,8 @@
 """The headers in which attempts and causes travel."""
 
+import json
+import pickle
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -57,3 +60,41 @@ def test_a_replay_keeps_the_users_headers_only() -> None:
     kept = {"tenant": "a", headers.PUBLISHED_AT: "x", headers.MESSAGE_ID: "y"}
     left = {headers.ATTEMPT: "6", headers.REASON: "failed", headers.ERROR_TEXT: "z"}
     assert headers.for_replay(kept | left) == kept
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"tenant": "north"},
+        {"tenant": "north", headers.KEY: "k"},
+        {"tenant": "north", headers.ATTEMPT: "2"},
+    ],
+)
+def test_what_handlers_see_cannot_be_changed(given: dict[str, str]) -> None:
+    """By no method of a dict, and the message's own headers stay as they are."""
+    before, seen = dict(given), headers.without_ours(given)
+    changes = (
+        "seen['x'] = 'y'",
+        "del seen['tenant']",
+        "seen |= {'x': 'y'}",
+        "seen.clear()",
+        "seen.pop('tenant', None)",
+        "seen.popitem()",
+        "seen.setdefault('x', 'y')",
+        "seen.update(x='y')",
+    )
+    for change in changes:
+        with pytest.raises(TypeError, match=r"write \{\*\*envelope.headers, …\}"):
+            exec(change, {"seen": seen})
+    assert seen == {name: text for name, text in before.items() if not name.startswith("oncemq-")}
+    assert given == before
+
+
+def test_what_handlers_see_is_still_a_dict() -> None:
+    """For JSON, pickle, copies and unions; copies may be changed."""
+    seen = headers.without_ours({"tenant": "north"})
+    assert json.dumps(seen) == '{"tenant": "north"}'
+    for copied in (pickle.loads(pickle.dumps(seen)), deepcopy(seen)):
+        assert (copied, type(copied)) == (seen, headers.ReadOnlyHeaders)
+    assert {**seen, "x": "y"} == seen | {"x": "y"} == {"tenant": "north", "x": "y"}

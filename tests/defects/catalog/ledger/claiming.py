@@ -167,6 +167,21 @@ DEFECTS = (
         ["tests/unit/message/test_envelope.py::test_an_envelope_shows_the_applications_headers_alone"],
     ),
     Defect(
+        "handlers-write-headers",
+        "What a handler writes into its message's headers reaches neither the retry nor the dead letter.",
+        [
+            Edit(
+                "framework/oncemq/message/headers.py",
+                "__setitem__ = __delitem__ = __ior__ = _refuse",
+                "__delitem__ = __ior__ = _refuse",
+            )
+        ],
+        [
+            "tests/unit/message/test_headers.py::test_what_handlers_see_cannot_be_changed",
+            "tests/suites/kit/test_database_handlers.py::test_a_handler_cannot_change_what_its_retry_sees[memory]",
+        ],
+    ),
+    Defect(
         "client-for-every-lock",
         "Locks of one URL share one client, its threads and its sockets.",
         [
