@@ -3,7 +3,8 @@
 import gc
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -37,12 +38,14 @@ class Worker:
         until_idle: end when no message has arrived for so long.
         deadline: end after so long in any case.
         sockets: folder in which each process answers the supervisor about its metrics and health; None = they are off.
+        texts: of the files, so that every process runs the text that was checked; None = each reads them.
     """
 
     files: tuple[Path, ...]
     until_idle: timedelta | None
     deadline: timedelta | None = None
     sockets: str | None = None
+    texts: Mapping[Path, bytes] | None = field(default=None, repr=False)
 
     def __call__(self, index: int, reports: Reports) -> int:
         """Run as worker process number `index`; returns its exit code.
@@ -52,7 +55,7 @@ class Worker:
             reports: tells the supervisor how far this process is.
         """
         try:
-            loaded = load(self.files)
+            loaded = load(self.files, texts=self.texts)
             _collect_seldom()
             code = run_loaded(
                 loaded,

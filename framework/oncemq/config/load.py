@@ -13,7 +13,7 @@ from oncemq.config.model.app_model import AppModel
 from oncemq.config.model.fields import WrongValue
 from oncemq.config.model.validate import validate
 from oncemq.config.source.problems import Problems
-from oncemq.config.source.read import read_tree
+from oncemq.config.source.read import read_texts, read_tree
 from oncemq.config.source.tree import Fields
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError
@@ -35,6 +35,7 @@ def load(
     environment: Mapping[str, str] | None = None,
     catalog: Catalog | None = None,
     consumers: bool = True,
+    texts: Mapping[Path, bytes] | None = None,
 ) -> LoadedApp:
     """Return the app declared by `files`, merged in order; connects to no broker.
 
@@ -44,6 +45,7 @@ def load(
         environment: variables for `${VAR}`; by default those of the process.
         catalog: available adapters and strategies; by default the installed ones.
         consumers: build the consumers, which imports their handlers; without them the app can only publish.
+        texts: of the files, as `pinned` returned them; by default they are read.
 
     Raises:
         ConfigError: it cannot run; carries every problem with its place.
@@ -52,10 +54,20 @@ def load(
     if in_code is not None:
         return in_code.load(consumers=consumers)
     problems = Problems()
-    tree, model = _model(files, environment, problems)
+    tree, model = _model(files, environment, problems, texts)
     if not consumers:
         model = model.model_copy(update={"consumers": {}})
     return build_app(model, tree, problems, Path(files[0]).parent, catalog)
+
+
+def pinned(files: Sequence[Path]) -> dict[Path, bytes]:
+    """Return the texts of `files` as they are now, so that several processes load the same; nothing for an app in Python.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    named = any(_IN_CODE.fullmatch(str(file)) and not file.exists() for file in files)
+    return {} if named else read_texts(files)
 
 
 def load_plan(files: Sequence[Path]) -> AppPlan:
@@ -113,9 +125,12 @@ def _in_code(files: Sequence[Path]) -> Loadable | None:
 
 
 def _model(
-    files: Sequence[Path], environment: Mapping[str, str] | None, problems: Problems
+    files: Sequence[Path],
+    environment: Mapping[str, str] | None,
+    problems: Problems,
+    texts: Mapping[Path, bytes] | None = None,
 ) -> tuple[Fields, AppModel]:
-    tree = read_tree(files, os.environ if environment is None else environment, problems)
+    tree = read_tree(files, os.environ if environment is None else environment, problems, texts)
     model = validate(tree, problems)
     problems.raise_errors()
     if model is None:

@@ -117,9 +117,11 @@ class Supervisor:
         self._reload = threading.Event()
         self._reloaded = False
         self._reloading: set[int] = set()
-        self._orders: SimpleQueue[ChildMain] = SimpleQueue()
+        self._orders: SimpleQueue[tuple[ChildMain, Callable[[bool], None]]] = SimpleQueue()
         self._next: ChildMain | None = None
         """Of a reload of which no process has become ready yet."""
+        self._ordered: tuple[ChildMain, Callable[[bool], None]] | None = None
+        """The reload that is under way, and who is told of its end."""
         self._replacements = Replacements(recycle, self._kill_after, on_replacement, ready_within)
         # Wakes the loop from signal handlers and other threads: neither of them may take a lock.
         self._bell, self._rope = self._spawn.Pipe(duplex=False)
@@ -146,12 +148,16 @@ class Supervisor:
         self._reload.set()
         self._ring()
 
-    def replace(self, child: ChildMain) -> None:
+    def replace(self, child: ChildMain, done: Callable[[bool], None] = lambda _: None) -> None:
         """Replace every worker by one that runs `child`, one after the other; from any thread.
 
         If the first of them does not become ready, none is replaced.
+
+        Args:
+            child: runs in each worker process from now on.
+            done: called, in the supervisor's thread, with True when every worker runs it, and with False when it was given up.
         """
-        self._orders.put(child)
+        self._orders.put((child, done))
         self._ring()
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
@@ -170,12 +176,13 @@ class Supervisor:
         finally:
             its.close()
         limits = self._replacements.limits()
-        self._children[index] = Child(index, process, mine, time.monotonic(), first, limits)
-        return self._children[index]
+        made = Child(index, process, mine, time.monotonic(), first, limits, main=main)
+        self._children[index] = made
+        return made
 
-    def _start_successor(self, reason: Reason) -> Child:
+    def _start_successor(self, _reason: Reason) -> Child:
         index = next(n for n in range(self._count + 1) if n not in self._children and n not in self._due)
-        return self._start(index, main=self._next if reason is Reason.RELOAD else None)
+        return self._start(index, main=self._next)
 
     def _forked(self, main: ChildMain, index: int, word: Connection) -> Process | None:
         if self._forks is None:
@@ -253,14 +260,30 @@ class Supervisor:
         if self._stop_since is not None or self._reloading:
             return
         with suppress(Empty):
-            self._next = self._orders.get_nowait()
+            order = self._orders.get_nowait()
+            self._tell_end(succeeded=False)
+            self._ordered, self._next = order, order[0]
             self._replacements.order(self._children.values())
+        # One that died meanwhile, and was started again, must not go on with what was replaced.
+        wanted = self._next or self._child
+        self._replacements.also(child for child in self._children.values() if child.main is not wanted)
         took_over = self._replacements.look(self._children, self._start_successor) is Step.TOOK_OVER
         promoted = any(child.promoted and child.ready is not None for child in self._children.values())
         # Without a worker that runs, none has to go on while a successor starts.
         if self._next is not None and (took_over or promoted or not self._children):
             self._child, self._next = self._next, None
             self._due = dict.fromkeys(self._due, 0.0)
+        if self._next is None and self._ordered is not None:
+            succeeded = self._ordered[0] is self._child
+            if not succeeded or all(child.main is self._child for child in self._children.values()):
+                self._tell_end(succeeded=succeeded)
+
+    def _tell_end(self, *, succeeded: bool) -> None:
+        """Tell that the reload that is under way has ended."""
+        if self._ordered is not None:
+            _, done = self._ordered
+            self._ordered = None
+            done(succeeded)
 
     def _ended(self, child: Child, code: int) -> int:
         """Handle the end of a worker; returns the exit code it means for the app, 0 for none."""

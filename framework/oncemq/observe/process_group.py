@@ -61,6 +61,7 @@ class ProcessGroup:
 
     def __init__(self, address: Address, count: int) -> None:
         self.folder = tempfile.mkdtemp(prefix="oncemq-")
+        self._configuration: Mapping[str, Any] | None = None
         self._members = tuple(range(count))
         self._leaving: tuple[int, ...] = ()
         self._ended = dict.fromkeys(range(count), 0)
@@ -99,6 +100,10 @@ class ProcessGroup:
         """Ask a process that was replaced no more."""
         self._leaving = tuple(leaving for leaving in self._leaving if leaving != index)
 
+    def show_configuration(self, configuration: Mapping[str, Any]) -> None:
+        """Show on `/status` which configuration runs, and what became of the last reload."""
+        self._configuration = configuration
+
     def count_recycle(self, index: int, reason: str, *, failed: bool) -> None:
         """Count that worker process number `index` was recycled, or that its successor failed."""
         which = index, reason, "yes" if failed else "no"
@@ -116,7 +121,9 @@ class ProcessGroup:
         return self._combined("/readyz", absent_is_ok=False)
 
     def _status(self) -> Answer:
-        return json_answer({"processes": [_row(answer) for answer in self._ask("/status", self._all())]})
+        processes = [_row(answer) for answer in self._ask("/status", self._all())]
+        shown = {} if self._configuration is None else {"configuration": self._configuration}
+        return json_answer({**shown, "processes": processes})
 
     def _combined(self, path: str, *, absent_is_ok: bool) -> Answer:
         answers = self._ask(path, self._members)

@@ -131,6 +131,14 @@ class Traffic:
         with self._engine.connect() as connection:
             return int(connection.execute(text("SELECT count(*) FROM effects")).scalar_one())
 
+    def processes(self) -> list[int]:
+        """Return the processes that had an effect, the latest last."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(
+                text("SELECT process FROM effects GROUP BY process ORDER BY max(number)")
+            )
+            return [row.process for row in rows]
+
     def orders(self) -> dict[str, list[int]]:
         """Return the events of each key in the order of their effects."""
         with self._engine.connect() as connection:

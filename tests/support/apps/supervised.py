@@ -29,7 +29,7 @@ class Acting:
         folder: where it writes `started`, `stopped` … with its index and process id.
         others: what every other worker than worker 0 does.
         acts: what each start of worker 0 does, the last for all further ones: `serve`, `fatal`, `away`,
-            `finish`, `die`, `work` (and die), `deaf`, `fork` (a process that does not end by itself), `unready` (for ever).
+            `finish`, `die`, `work` (and die), `deaf`, `fork` (a process that does not end by itself), `unready` (for ever), `late` (ready when the folder has a file `ready`).
             A successor, whose number is `count` or more, counts as a start of worker 0.
         count: the number of workers.
     """
@@ -60,8 +60,8 @@ class Acting:
         if act == "fork":
             self.fork()
         if act != "unready":
-            reports.watch(lambda: True)
-        if act in {"serve", "deaf", "fork", "unready"}:
+            reports.watch(lambda: act != "late" or (self.folder / "ready").exists())
+        if act in {"serve", "deaf", "fork", "unready", "late"}:
             # The look at the queue lets Python run the handler of a signal that another thread received.
             while asked.empty():
                 time.sleep(0.02)
@@ -95,6 +95,10 @@ class Noting:
         """Leave a mark."""
         (self.folder / f"death-{death.index}-{death.code}-{death.ordered}-{death.pid}").touch()
 
+    def note(self, what: str) -> None:
+        """Leave a mark."""
+        (self.folder / f"{what}-{os.getpid()}").touch()
+
     def step(self, step: Replacement) -> None:
         """Leave a mark."""
         (self.folder / f"{step.step.name}-{step.old}-{step.new}-{step.reason}-{step.old_pid}").touch()
@@ -127,7 +131,11 @@ def main(folder: str, count: str, grace: str, others: str, *acts: str) -> int:
         on_replacement=noting.step,
         ready_within=float(os.environ.get("READY_WITHIN", "60")),
     )
-    signal.signal(signal.SIGUSR1, lambda *_: supervisor.replace(replace(acting, others="serve")))
+
+    def replaced(succeeded: bool) -> None:
+        noting.note(f"replaced-{succeeded}")
+
+    signal.signal(signal.SIGUSR1, lambda *_: supervisor.replace(replace(acting, others="serve"), replaced))
     signal.signal(signal.SIGHUP, lambda *_: supervisor.reload())
     try:
         return supervisor.run()

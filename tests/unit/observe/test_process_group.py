@@ -67,6 +67,14 @@ def test_all_processes_are_ready_together(group):
     assert (status, [row["process"] for row in json.loads(body)["processes"]]) == (200, [0, 1])
 
 
+def test_status_shows_the_configuration_that_runs(group):
+    """Only `/status`: health does not depend on it."""
+    group.group.show_configuration({"version": "1234", "last_reload": {"ok": False, "problems": ["bad"]}})
+    shown = json.loads(group.ask("/status")[1])
+    assert shown["configuration"] == {"version": "1234", "last_reload": {"ok": False, "problems": ["bad"]}}
+    assert "configuration" not in json.loads(group.ask("/healthz")[1])
+
+
 def test_a_problem_names_its_process(group):
     """A paused consumer of one process makes the group not ready, a broken one unhealthy."""
     group.start(0)

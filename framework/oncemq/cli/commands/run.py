@@ -3,7 +3,8 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from oncemq.cli.exit_codes import FATAL, FINISHED, UNREACHABLE, exit_code
 from oncemq.cli.files import app_option
 from oncemq.cli.main import show_error
 from oncemq.cli.preflight import failed_connections
+from oncemq.cli.reload.candidate import running
+from oncemq.cli.reload.reloader import Reloader, on_hangup
 from oncemq.cli.replacements import telling
 from oncemq.cli.worker import Mourner, Worker, tell_silence
 from oncemq.common.durations import parse_duration
 from oncemq.common.fork_server import ForkServer
-from oncemq.config import load
+from oncemq.config import load, pinned
 from oncemq.config.build.plan import DEFAULT_GRACE, LoadedApp
 from oncemq.engine.supervisor import Death, Supervisor
 from oncemq.errors import BrokerUnavailable, ConfigError, InfrastructureError, MissingExtra, OnceMQError
@@ -49,6 +52,7 @@ Examples:
 \b
 SIGTERM or Ctrl-C drains: what was begun is finished and settled. The whole stop fits into `grace` (30s).
 A second signal stops at once; unsettled messages are delivered again.
+SIGHUP reloads: the files are checked, then worker processes are replaced one after the other.
 """
 )
 @click.option(
@@ -86,10 +90,11 @@ def run(
     if deadline is not None and until_idle is None:
         raise click.UsageError("--deadline bounds --until-idle: write both")
     forks = _fork_server()
-    loaded = _loaded(files, forks)
+    texts = None if reloading else pinned(files)
+    loaded = _loaded(files, forks, texts)
     if not loaded.plan.consumers:
         raise ConfigError([f"{files[0]}: there are no consumers to run – declare one below consumers:"])
-    loaded, failures = _connected(files, loaded, wait)
+    loaded, failures = _connected(lambda: load(files, texts=texts), loaded, wait)
     if failures:
         for failure in failures:
             show_error(failure)
@@ -106,8 +111,9 @@ def run(
         )
     count = processes or loaded.model.processes
     group = None if loaded.plan.http is None else ProcessGroup(loaded.plan.http, count)
+    worker = Worker(tuple(files), until_idle, deadline, None if group is None else group.folder, texts)
     supervisor = Supervisor(
-        Worker(tuple(files), until_idle, deadline, None if group is None else group.folder),
+        worker,
         count,
         loaded.model.grace or DEFAULT_GRACE,
         _counting(Mourner(loaded), group),
@@ -122,7 +128,8 @@ def run(
     if reloading:
         _watch(files, supervisor)
     try:
-        return supervisor.run()
+        with nullcontext() if reloading else on_hangup(Reloader(worker, supervisor, running(loaded), group)):
+            return supervisor.run()
     finally:
         if group is not None:
             group.close()
@@ -136,9 +143,9 @@ def _fork_server() -> ForkServer | None:
     return forks
 
 
-def _loaded(files: Sequence[Path], forks: ForkServer | None) -> LoadedApp:
+def _loaded(files: Sequence[Path], forks: ForkServer | None, texts: Mapping[Path, bytes] | None) -> LoadedApp:
     """Load the app; meanwhile-imported modules of this program and its clients are imported by the fork server, too."""
-    loaded = load(files)
+    loaded = load(files, texts=texts)
     if forks is not None:
         forks.import_modules(name for name in sys.modules if name.partition(".")[0] in _PROGRAM)
     return loaded
@@ -156,7 +163,7 @@ def _counting(mourner: Mourner, group: ProcessGroup | None) -> Callable[[Death],
 
 
 def _connected(
-    files: Sequence[Path], loaded: LoadedApp, wait: timedelta | None
+    load_again: Callable[[], LoadedApp], loaded: LoadedApp, wait: timedelta | None
 ) -> tuple[LoadedApp, list[OnceMQError]]:
     """Connect to everything; while servers do not answer, try again until `wait` is over. Returns what failed last."""
     end = time.monotonic() + (wait.total_seconds() if wait else 0)
@@ -171,7 +178,7 @@ def _connected(
             click.echo(f"waiting: {text}", err=True)
         time.sleep(min(_BETWEEN_TRIES, max(0.0, end - time.monotonic())))
         # Connecting closes the adapters behind it.
-        loaded = load(files)
+        loaded = load_again()
 
 
 def _watch(files: Sequence[Path], supervisor: Supervisor) -> None:

@@ -30,13 +30,34 @@ def _over(base: Node | None, upper: Node) -> Node:
     return upper
 
 
-def read_tree(files: Sequence[Path], environment: Mapping[str, str], problems: Problems) -> Fields:
+def read_texts(files: Sequence[Path]) -> dict[Path, bytes]:
+    """Return the files as they are now.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    return {file: _read(file) for file in files}
+
+
+def read_tree(
+    files: Sequence[Path],
+    environment: Mapping[str, str],
+    problems: Problems,
+    texts: Mapping[Path, bytes] | None = None,
+) -> Fields:
     """Return the files merged in order; the last one wins.
+
+    Args:
+        files: the base first.
+        environment: variables.
+        problems: the collection to add to.
+        texts: of files, as they were read before; the others are read.
 
     Raises:
         ConfigError: a file cannot be read or is not a plain YAML mapping.
     """
-    trees = [parse_yaml(_read(file), str(file)) for file in files]
+    known = texts or {}
+    trees = [parse_yaml(known[file] if file in known else _read(file), str(file)) for file in files]
     tree = trees[0]
     for upper in trees[1:]:
         tree = overlay(tree, upper)

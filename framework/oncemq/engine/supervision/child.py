@@ -85,6 +85,7 @@ class Child:
         leaving: the monotonic second when it was told to drain because another one takes its place; None before.
         promoted: it was to replace a process that died meanwhile.
         judged: its memory at the moment when it was ready is known.
+        main: what runs in it.
     """
 
     index: int
@@ -105,6 +106,7 @@ class Child:
     leaving: float | None = None
     promoted: bool = False
     judged: bool = False
+    main: "ChildMain | None" = None
 
     def hear(self) -> None:
         """Read what it has sent since the last time."""

@@ -129,6 +129,12 @@ class Replacements:
         self._not_before = 0.0
         self._proven = False
 
+    def also(self, children: Iterable[Child]) -> None:
+        """Replace these processes as well: they were started while others were being replaced, and run what is no longer wanted."""
+        for child in children:
+            if child.leaving is None:
+                self._wanted.setdefault(child.index, Reason.RELOAD)
+
     def give_up(self) -> None:
         """Replace no process for a reload any more; limits that are reached are found again."""
         self._wanted.clear()

@@ -92,4 +92,52 @@ DEFECTS = (
         ],
         ["tests/unit/config/build/test_recycle.py::test_static_members_of_kafka_cannot_be_recycled"],
     ),
+    Defect(
+        "worker-stays-as-before-a-reload",
+        "A worker that is dead when a reload begins, and is started again as it was, is replaced, too.",
+        [
+            Edit(
+                "framework/oncemq/engine/supervisor.py",
+                "for child in self._children.values() if child.main is not wanted)",
+                "for child in self._children.values() if child.main is None)",
+            )
+        ],
+        [f"{REPLACING}::test_a_worker_that_is_dead_when_a_reload_begins_does_not_stay_as_it_was"],
+    ),
+    Defect(
+        "reload-under-two-strategies",
+        "Old and new processes of a reload make messages idempotent in the same way.",
+        [Edit("framework/oncemq/cli/reload/candidate.py", '    "strategies",\n', "")],
+        [
+            "tests/unit/cli/test_reload_candidate.py::test_what_decides_about_duplicates_and_order_needs_a_stop"
+        ],
+    ),
+    Defect(
+        "reload-beside-its-former-name",
+        "A consumer that takes over the records of one that runs is not reloaded.",
+        [
+            Edit(
+                "framework/oncemq/cli/reload/candidate.py",
+                "if name not in running_consumers and former in running_consumers",
+                "if name in running_consumers and former in running_consumers",
+            )
+        ],
+        [
+            "tests/unit/cli/test_reload_candidate.py::test_a_consumer_that_takes_over_a_running_ones_records_needs_a_stop"
+        ],
+    ),
+    Defect(
+        "checked-text-read-again",
+        "Every process of a reload runs the text that was checked.",
+        [
+            Edit(
+                "framework/oncemq/config/source/read.py",
+                "known[file] if file in known else _read(file)",
+                "_read(file)",
+            )
+        ],
+        [
+            "tests/unit/cli/test_reload_candidate.py::test_texts_that_were_pinned_are_loaded_whatever_the_file_says"
+        ],
+    ),
 )

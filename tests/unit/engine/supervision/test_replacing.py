@@ -137,6 +137,36 @@ def test_a_promoted_successor_that_dies_is_started_again(supervise: Supervise) -
     assert app.code() == 0
 
 
+def test_a_worker_that_is_dead_when_a_reload_begins_does_not_stay_as_it_was(supervise: Supervise) -> None:
+    """While it waits for its start, no process is there to be replaced; it starts as it was, since the reload may fail yet."""
+    app = supervise("serve", "late", "serve", count=2)
+    app.wait_for("started-0")
+    [dying] = app.wait_for("started-1")
+    os.kill(dying, signal.SIGKILL)
+    app.wait_for("death-1")
+    app.send(signal.SIGUSR1)
+    app.wait_for("started-2")
+    [again] = [pid for pid in app.wait_for("started-1", 2) if pid != dying]
+    assert not app.marks("replaced")
+    (app.folder / "ready").touch()
+    app.wait_for("replaced-True")
+    assert is_gone(again)
+    app.send(signal.SIGTERM)
+    assert app.code() == 0
+
+
+def test_the_end_of_a_reload_that_failed_is_told(supervise: Supervise) -> None:
+    """Its asker must not wait for ever, and may ask again."""
+    app = supervise("serve", "die", "serve")
+    app.wait_for("started-0")
+    app.send(signal.SIGUSR1)
+    app.wait_for("replaced-False")
+    app.send(signal.SIGUSR1)
+    app.wait_for("replaced-True")
+    app.send(signal.SIGTERM)
+    assert app.code() == 0
+
+
 def test_sigterm_during_a_replacement_drains_all(supervise: Supervise) -> None:
     """A successor that is not ready and its predecessor end in order, and the app ends well."""
     app = supervise("serve", "unready")
