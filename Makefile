@@ -243,6 +243,10 @@ bench-compare: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed #
 growth: setup services ## whether memory, descriptors, log or ledger grow with the messages, with commands beside it; MESSAGES=1000000
 	@set -a; . .services/env; $(BIN)/python -m benchmarks.runs.growth --messages $(or $(MESSAGES),1000000)
 
+.PHONY: restarts
+restarts: setup ## whether restarts, every third by a kill, leave queues behind on RabbitMQ; RESTARTS=100
+	@ONCEMQ_RESTARTS=$(or $(RESTARTS),100) $(PYTEST) tests/suites/rabbitmq/test_policies.py -k restarts -o timeout=900
+
 .PHONY: bench-guarantees
 bench-guarantees: setup services ## what each strategy costs on PostgreSQL: throughput and p99 as a table; BENCH="--messages 2000"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e ".[dev,bench]"
