@@ -81,6 +81,7 @@ ELSEWHERE = {
         "docs/rehearsals.md",
         "oncemq ",
     ): "unit/cli/live/test_record.py::test_a_running_app_is_recorded_and_the_file_rehearsed",
+    ("docs/reload.md", "kill -HUP"): "scenarios/recycling/test_reload.py sends the signal",
     (
         "docs/rocketmq.md",
         "mqadmin createAcl",
