@@ -4,8 +4,10 @@ import os
 import signal
 import time
 from pathlib import Path
+from threading import Event
 
 import pytest
+from structlog.testing import capture_logs
 
 from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
 from oncemq.testing.adapter_suite.holder import Holder
@@ -13,6 +15,8 @@ from storm.oracle.rocketmq_reader import Reader
 
 MODULE = b"oncemq_adapters.librocketmq"
 MANY_LIVES = 20
+LISTED = 150
+"""Seconds: a broker lists a client for two minutes after its last heartbeat."""
 
 
 def _processes(parent: int) -> list[int]:
@@ -91,6 +95,42 @@ def test_member_that_leaves_is_listed_no_more(bench: Bench) -> None:
         bench.settled(member.adapter.retry([later(bench.receive(member, 1)[0], 60.0)]))
         bench.close(member)
         bench.eventually(lambda: not known.members(group), f"the member of life {count} to be forgotten")
+
+
+@pytest.mark.long_form("ONCEMQ_LIVES")
+@pytest.mark.timeout(900)
+def test_two_minutes_are_lost_only_where_the_broker_lists_a_dead_process(
+    bench: Bench,
+) -> None:
+    """Processes die within 0.8 s of their start: where the next messages do not come at once, the log has said why."""
+    with capture_logs() as logs:
+        for count in range(int(os.environ.get("ONCEMQ_LIVES", "40"))):
+            topic = bench.topic()
+            member = bench.open(bench.subscription(topic))
+            (first,) = _processes(os.getpid())
+            os.kill(first, signal.SIGKILL)
+            second = _after(bench, first)
+            Event().wait(0.02 * (count % 40))
+            os.kill(second, signal.SIGKILL)
+            logs.clear()
+            begun = time.monotonic()
+            bench.publish(topic, b"after")
+            member.sink.wait_for(1, LISTED)
+            seconds = time.monotonic() - begun
+            print(f"death {count}: received after {seconds:.1f} s")  # noqa: T201 - figures of the documentation
+            assert seconds < bench.harness.patience or any(
+                "lists this member twice" in log["event"] for log in logs
+            )
+            bench.close(member)
+
+
+def _after(bench: Bench, ended: int) -> int:
+    found = set[int]()
+    bench.eventually(
+        lambda: bool(found.update(_processes(os.getpid())) or found - {ended}), "the next process"
+    )
+    (process,) = found - {ended}
+    return process
 
 
 def _runs(process: int) -> bool:
