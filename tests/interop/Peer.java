@@ -89,6 +89,8 @@ public final class Peer {
                 return String.valueOf(lock(words[3], words[4]).isLocked());
             case "holds": // kind name
                 return String.valueOf(lock(words[3], words[4]).getHoldCount());
+            case "remaining": // kind name: milliseconds, -2 if it is free
+                return String.valueOf(lock(words[3], words[4]).remainTimeToLive());
             case "token": // name
                 return String.valueOf(client.getFencedLock(words[3]).lockAndGetToken());
             case "increment": // kind name counter: a race, if the lock did not exclude

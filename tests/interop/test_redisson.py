@@ -60,10 +60,12 @@ def test_each_excludes_the_other(peer, client, fresh, kind, ours):
     """What one has, the other has not; and what it gives back, the other gets."""
     lock = ours(client, fresh)
     assert lock.acquire(NOT_AT_ALL)
+    assert (lock.hold_count(), lock.remaining() > NOT_AT_ALL) == (1, True)
     assert peer.do("lock", kind, fresh, 0, -1) == "false"
     assert peer.do("locked", kind, fresh) == "true"
     lock.release()
     assert peer.do("lock", kind, fresh, 0, -1) == "true"
+    assert (lock.hold_count(), lock.remaining() > NOT_AT_ALL) == (0, True)
     assert not lock.acquire(NOT_AT_ALL)
     assert peer.do("unlock", kind, fresh) == "true"
     assert lock.acquire(NOT_AT_ALL)
@@ -106,15 +108,27 @@ def test_python_is_woken_by_java(peer, client, fresh, kind):
 def test_re_entry_is_counted_alike(peer, client, fresh):
     """Java sees nothing of ours, and needs as many unlocks for its own."""
     with Lock(client, fresh) as lock, lock:
-        assert peer.do("holds", "plain", fresh) == "0"
+        assert (lock.hold_count(), peer.do("holds", "plain", fresh)) == (2, "0")
     for _ in range(2):
         assert peer.do("lock", "plain", fresh, 0, -1) == "true"
-    assert peer.do("holds", "plain", fresh) == "2"
+    assert (lock.hold_count(), peer.do("holds", "plain", fresh)) == (0, "2")
     peer.do("unlock", "plain", fresh)
     assert not lock.acquire(NOT_AT_ALL)
     peer.do("unlock", "plain", fresh)
     assert lock.acquire(NOT_AT_ALL)
     lock.release()
+
+
+def test_both_see_when_a_lease_ends(peer, client, fresh):
+    """Of a lock that either side holds, and that it is free."""
+    lock = Lock(client, fresh, lease=LONG)
+    assert (lock.remaining(), peer.do("remaining", "plain", fresh)) == (None, "-2")
+    with lock:
+        ours, java = lock.remaining(), timedelta(milliseconds=int(peer.do("remaining", "plain", fresh)))
+        assert LONG >= ours >= java > LONG / 2
+    assert peer.do("lock", "plain", fresh, 0, 20_000) == "true"
+    assert 2 * LONG >= lock.remaining() > LONG
+    peer.do("unlock", "plain", fresh)
 
 
 def test_a_foreign_unlock_is_refused(peer, client, fresh):

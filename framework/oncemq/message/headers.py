@@ -91,10 +91,13 @@ class ReadOnlyHeaders(dict[str, str]):
 
 
 _take_out = dict[str, str].pop
+_NONE = ReadOnlyHeaders()
 
 
 def without_ours(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Return the headers that handlers see: the application's own, the same on a first attempt and on each retry."""
+    if not headers:
+        return _NONE
     found = ReadOnlyHeaders(headers)
     if PREFIX not in "\0".join(found):
         return found

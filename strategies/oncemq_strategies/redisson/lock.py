@@ -20,6 +20,8 @@ from oncemq_strategies.redisson.waiters import Waiters
 
 NO_TIME = timedelta(0)
 LOST = -3
+_NO_KEY = -2
+"""Redis's answer to PTTL where there is nothing."""
 _POLL = 1.5
 """Seconds; a message may be lost with its connection, so a waiter also polls."""
 _LEAST_PAUSE = 0.05
@@ -156,6 +158,20 @@ class Lock:
         """Return whether the lock is still ours, without asking Redis; never True for a lost lock."""
         holding = self._holding()
         return holding is not None and holding.valid
+
+    def hold_count(self) -> int:
+        """Return how often this owner holds the lock, as Redis has it; 0 if it does not, also after a loss."""
+        return int(self._client.command("HGET", self.name, self.owner, key=self.name) or 0)
+
+    def remaining(self) -> timedelta | None:
+        """Return the time until the lease of its holder ends, whichever that is; None if the lock is free.
+
+        A lock that never ends has `timedelta.max`. One that is renewed has the time until it would end if its process died.
+        """
+        left = int(self._client.command("PTTL", self.name, key=self.name))
+        if left < 0:
+            return None if left == _NO_KEY else timedelta.max
+        return timedelta(milliseconds=left)
 
     @property
     def owner(self) -> str:

@@ -61,6 +61,18 @@ def test_as_many_releases_as_acquisitions_free_it(client, rival, fresh):
     assert not first.locked()
 
 
+def test_holds_and_lease_are_those_that_redis_has(client, fresh):
+    """Also where another has made the lock endless, or deleted it."""
+    lock = Lock(client, fresh, lease=SHORT * 100)
+    lock.acquire()
+    client.command("PERSIST", fresh, key=fresh)
+    assert (lock.hold_count(), lock.remaining()) == (1, timedelta.max)
+    client.command("DEL", fresh, key=fresh)
+    assert (lock.hold_count(), lock.remaining()) == (0, None)
+    with pytest.raises(NotHeld):
+        lock.release()
+
+
 def test_re_entry_never_shortens_the_lease(client, fresh):
     """The longer one holds."""
     with Lock(client, fresh, lease=timedelta(seconds=60)):
