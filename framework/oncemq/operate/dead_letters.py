@@ -116,7 +116,7 @@ def browsing(found: Letters, chosen: Filter, limit: int) -> Iterator[Iterator[De
     Raises:
         BrokerRefused: the broker cannot list dead letters.
     """
-    with closing(_closable(found.all())) as letters:
+    with closing(_closable(found.all(chosen.ids))) as letters:
         yield islice((letter for letter in letters if chosen.fits(found.consumer, letter)), limit)
 
 

@@ -1,7 +1,7 @@
 """Dead letters of one consumer: in the broker, or in the ledger if no broker took them."""
 
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from uuid import uuid4
 
@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.common.error_text import describe
 from oncemq.contracts.adapter import Adapter, DeadLetter, ParkedDeadLetter, Refused
+from oncemq.contracts.broker_queries import DeadLetterCounter
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerRefused, ClaimStoreUnavailable, MessageRefused
 from oncemq.ledger.generations import records
@@ -50,19 +51,39 @@ class Letters:
         self._identities: dict[str, str] = {}
         self._unread: dict[str, ClaimStoreUnavailable] = {}
 
-    def all(self) -> Iterator[DeadLetter]:
+    def all(self, ids: Collection[str] = ()) -> Iterator[DeadLetter]:
         """Yield those of the ledger, then those of the broker, each oldest first; close it before anything else.
+
+        Args:
+            ids: with some, only dead letters that may be among them; those of the ledger are looked up.
 
         Raises:
             BrokerRefused: the broker cannot list dead letters.
         """
-        for letter in self._found():
+        for letter in self._found(ids):
             if names.ON_DEAD in letter.message.headers:
                 self._note(letter)
             yield letter
 
-    def _found(self) -> Iterator[DeadLetter]:
-        yield from self._kept()
+    def count(self) -> int | None:
+        """Return how many there are, without reading them; None if the broker does not count them."""
+        if not isinstance(self._adapter, DeadLetterCounter):
+            return None
+        there = self._adapter.dead_letter_count(self.consumer.subscription)
+        if self._engine is None:
+            return there
+        try:
+            with self._engine.connect() as connection:
+                return there + ledger.count(connection, self.consumer.scope)
+        except SQLAlchemyError:
+            return None  # reading them tells why
+
+    def _found(self, ids: Collection[str]) -> Iterator[DeadLetter]:
+        kept, others = _split(ids)
+        if kept or not ids:
+            yield from self._kept(kept or None)
+        if kept and not others:
+            return
         if not self._adapter.capabilities.browse_dead_letters:
             raise BrokerRefused(f"broker {self.consumer.broker!r} cannot list dead letters")
         yield from self._adapter.dead_letters(self.consumer.subscription, EVERYTHING)
@@ -109,20 +130,20 @@ class Letters:
                         records.forget_failed(connection, self.consumer.scope, chosen)
                     final_failures.forget(connection, self.consumer.scope, chosen)
 
-    def _kept(self) -> Iterator[DeadLetter]:
+    def _kept(self, ids: Collection[str] | None = None) -> Iterator[DeadLetter]:
         if self._engine is None:
             return
         try:
             if not inspect(self._engine).has_table(ledger.TABLE.name):
                 return
             with self._engine.connect() as connection:
-                yield from ledger.letters(connection, self.consumer.scope)
+                yield from ledger.letters(connection, self.consumer.scope, ids)
         except SQLAlchemyError as error:
             self._tell(f"dead letters that lie in the ledger are not shown: {describe(error)}")
 
     def _replay_kept(self, wanted: str) -> int:
-        with closing(_iterated(self._kept())) as kept:
-            letter = next((each for each in kept if each.id == wanted), None)
+        with closing(_iterated(self._kept([wanted]))) as kept:
+            letter = next(kept, None)
         if letter is None:
             return 0
         # By way of the broker's dead letters: from there every adapter sends the original unchanged.
@@ -156,7 +177,7 @@ def _warned(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def _split(ids: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split(ids: Collection[str]) -> tuple[list[str], list[str]]:
     kept = [each for each in ids if each.startswith(ledger.ID_PREFIX)]
     return kept, [each for each in ids if not each.startswith(ledger.ID_PREFIX)]
 

@@ -16,10 +16,10 @@ from oncemq.ledger.messages import delayed, outbox
 from oncemq.operate import pausing
 from oncemq.operate.brokers import by_broker, prepared
 from oncemq.operate.dead_letters import Filter, browsing
-from oncemq.operate.letters import Tell, letters_of
+from oncemq.operate.letters import Letters, Tell, letters_of
 
 MOST_LETTERS = 1000
-"""Dead letters are read one by one; above this number the count is shown as `1000+`."""
+"""Dead letters of a broker that does not count them are read one by one; above this number the count is `1000+`."""
 
 RECENTLY = timedelta(seconds=60)
 """The time over which rates and outcomes are counted."""
@@ -224,7 +224,7 @@ def ask_broker(
         adapter: the broker, prepared.
         consumers: those of this broker.
         found: filled in.
-        letters: count dead letters, which are read one by one.
+        letters: count dead letters; where the broker does not, they are read one by one.
         tell: called when some dead letters cannot be shown.
 
     Raises:
@@ -237,9 +237,15 @@ def ask_broker(
         row = rows[consumer.name]
         _count(adapter, consumer, row, found)
         if letters and adapter.capabilities.browse_dead_letters:
-            with browsing(letters_of(plan, adapter, consumer, tell), Filter(), MOST_LETTERS) as browsed:
-                count = sum(1 for _ in browsed)
-            row["dead_letters"] = count if count < MOST_LETTERS else f"{MOST_LETTERS}+"
+            row["dead_letters"] = _letters(letters_of(plan, adapter, consumer, tell))
+
+
+def _letters(found: Letters) -> int | str:
+    if (counted := found.count()) is not None:
+        return counted
+    with browsing(found, Filter(), MOST_LETTERS) as browsed:
+        count = sum(1 for _ in browsed)
+    return count if count < MOST_LETTERS else f"{MOST_LETTERS}+"
 
 
 def _count(adapter: Adapter, consumer: ConsumerPlan, row: dict[str, Any], found: Overview) -> None:

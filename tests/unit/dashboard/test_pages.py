@@ -1,12 +1,15 @@
 """What the pages show: the same counts as the commands, hostile texts harmless, wrong parameters said."""
 
 import json
+from datetime import UTC, datetime
 from html import unescape
 
 import pytest
 
 from oncemq.dashboard.rendering import shown
 from oncemq.dashboard.texts import _TEXTS, language_of
+from oncemq.ledger.messages import dead_letters
+from oncemq.message.envelope import Message
 from support.apps.command_line import CommandLine
 from unit.dashboard.conftest import Visitor
 
@@ -210,3 +213,16 @@ def test_each_text_is_there_in_chinese(visitor: Visitor) -> None:
 def test_long_texts_are_cut() -> None:
     """A table is not filled by one value."""
     assert shown("x" * 10_000) == "x" * 300 + " …"
+
+
+def test_more_than_a_thousand_dead_letters_are_counted(visitor: Visitor) -> None:
+    """Page, `top` and `status` say the broker's own number with that of the ledger, as the metric does."""
+    with visitor.site.plan.engines[0].begin() as connection:
+        dead_letters.add(
+            connection, visitor.site.plan.consumers[0].scope, Message("t", b""), {}, datetime.now(UTC)
+        )
+    visitor.line.publish_dead_letters(*[b"{}"] * 1000, KEY="a1", REASON="rejected")
+    (seen, _) = json.loads(visitor.see("/api/overview"))["consumers"]
+    (printed,) = visitor.line.run("top", "--once", "--json").stdout.splitlines()
+    (listed, _) = json.loads(visitor.line.run("status", "--json").stdout)["consumers"]
+    assert [row["dead_letters"] for row in (seen, json.loads(printed)["consumers"][0], listed)] == [1001] * 3

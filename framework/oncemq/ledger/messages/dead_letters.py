@@ -34,6 +34,9 @@ _T = TABLE.c
 ID_PREFIX = "ledger-"
 """Prefix of a row's number: commands tell such a letter from a broker's by it."""
 
+_NUMBERS = 500
+"""Numbers of rows that are read at once."""
+
 
 def add(
     connection: Connection, consumer: str, message: Message, headers: Mapping[str, str], at: datetime
@@ -60,13 +63,34 @@ def add(
     connection.execute(insert(TABLE).values(row))
 
 
-def letters(connection: Connection, consumer: str) -> Iterator[DeadLetter]:
-    """Yield the dead letters of a consumer, oldest first; only one is in memory at a time."""
-    ids = connection.execute(select(_T.id).where(_T.consumer == consumer).order_by(_T.id)).scalars().all()
-    for number in ids:
-        row = connection.execute(select(TABLE).where(_T.id == number)).one_or_none()
-        if row is not None:
-            yield DeadLetter(f"{ID_PREFIX}{row.id}", unpacked(row), row.dead_at)
+def letters(
+    connection: Connection, consumer: str, ids: Collection[str] | None = None
+) -> Iterator[DeadLetter]:
+    """Yield the dead letters of a consumer, oldest first; only one is in memory at a time.
+
+    Those that are stored after the first was yielded are not among them. Their numbers are read in parts: a page shows the
+    first few of millions.
+
+    Args:
+        connection: for reading.
+        consumer: the ledger scope.
+        ids: only these, which are looked up; None = all.
+    """
+    mine = _T.consumer == consumer
+    if ids is not None:
+        mine &= _T.id.in_(_numbers_of(ids))
+    last = connection.scalar(select(func.max(_T.id)).where(mine))
+    after = -1
+    while last is not None:
+        part = select(_T.id).where(mine, _T.id > after, _T.id <= last).order_by(_T.id).limit(_NUMBERS)
+        numbers = connection.execute(part).scalars().all()
+        for number in numbers:
+            row = connection.execute(select(TABLE).where(_T.id == number)).one_or_none()
+            if row is not None:
+                yield DeadLetter(f"{ID_PREFIX}{row.id}", unpacked(row), row.dead_at)
+        if len(numbers) < _NUMBERS:
+            return
+        after = numbers[-1]
 
 
 def count(connection: Connection, consumer: str) -> int:
@@ -77,6 +101,10 @@ def count(connection: Connection, consumer: str) -> int:
 
 def remove(connection: Connection, consumer: str, ids: Collection[str]) -> int:
     """Delete dead letters; returns how many there were."""
-    numbers = sorted({int(number) for name in ids if (number := name.removeprefix(ID_PREFIX)).isdigit()})
-    ours = (_T.consumer == consumer) & _T.id.in_(numbers)
+    ours = (_T.consumer == consumer) & _T.id.in_(_numbers_of(ids))
     return int(connection.execute(delete(TABLE).where(ours)).rowcount)
+
+
+def _numbers_of(ids: Collection[str]) -> list[int]:
+    found = {int(number) for name in ids if (number := name.removeprefix(ID_PREFIX)).isdecimal()}
+    return sorted(number for number in found if number < 2**63)

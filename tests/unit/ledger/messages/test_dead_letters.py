@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from sqlalchemy import Engine
 
 from oncemq.ledger.messages import dead_letters
@@ -50,3 +51,34 @@ def test_removing_takes_what_is_named(engine: Engine) -> None:
         assert dead_letters.remove(connection, "a", [first.id, other.id, "7", "ledger-x"]) == 1
         assert [letter.id for letter in dead_letters.letters(connection, "a")] == [second.id]
         assert [letter.id for letter in dead_letters.letters(connection, "b")] == [other.id]
+
+
+def test_letters_are_looked_up_by_their_ids(engine: Engine) -> None:
+    """Only those of the consumer; ids that no database could know are no error."""
+    with engine.begin() as connection:
+        for consumer in ("a", "a", "b"):
+            dead_letters.add(connection, consumer, Message("orders", b""), {}, NOW)
+    with engine.begin() as connection:
+        first, second = dead_letters.letters(connection, "a")
+        (other,) = dead_letters.letters(connection, "b")
+        strange = ["7", "ledger-x", "ledger-\u00b2", f"ledger-{2**64}"]
+        found = dead_letters.letters(connection, "a", [second.id, other.id, *strange])
+        assert [letter.id for letter in found] == [second.id]
+        assert list(dead_letters.letters(connection, "a", strange)) == []
+        assert dead_letters.remove(connection, "a", [first.id, *strange]) == 1
+
+
+def test_the_first_letters_of_many_are_not_all_looked_for(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their numbers are read in parts, in order, none left out; those that come meanwhile are for the next list."""
+    monkeypatch.setattr(dead_letters, "_NUMBERS", 2)
+    with engine.begin() as connection:
+        for number in range(5):
+            dead_letters.add(connection, "a", Message("orders", b"%d" % number), {}, NOW)
+    with engine.begin() as connection:
+        found = dead_letters.letters(connection, "a")
+        bodies = [next(found).message.body]
+        dead_letters.add(connection, "a", Message("orders", b"late"), {}, NOW)
+        bodies += [letter.message.body for letter in found]
+    assert bodies == [b"0", b"1", b"2", b"3", b"4"]
