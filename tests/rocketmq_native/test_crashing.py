@@ -12,6 +12,7 @@ from support.brokers.rocketmq_queues import queue_console
 COMPRESSED, LZ4, ZSTD = 1, 1 << 8, 2 << 8
 
 
+@pytest.mark.timeout(400)  # a broker may list the dead process for two minutes: the harness has that patience
 @pytest.mark.parametrize(
     ("body", "flags"),
     [
