@@ -17,6 +17,19 @@ consumers:
   award: {topic: order.paid, handler: "handlers:award", in_flight: 10}
 """
 
+_SECTIONS = """
+tracing: {sample: 0.5, keys: true}
+logging: {level: info}
+http: {address: "127.0.0.1:0"}
+grace: 20s
+processes: 2
+recycle: {after_messages: 1000}
+defaults:
+  in_flight: 50
+  breakers: {duplicates: 0.5, hot_key: {above: 0.3, action: pause}}
+  retry: {never: [ValueError], attempts: 4, backoff: {first: 1s}}
+"""
+
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -61,6 +74,17 @@ def test_other_changes_are_named_and_taken_over(file: Path) -> None:
     old = running(load([file]))
     new = _with(file, "in_flight: 10", "in_flight: 10, rate: 5/s")
     assert (new.obstacles(old), new.changed_from(old)) == ([], ["consumers.award"])
+
+
+def test_the_same_text_is_the_same_configuration_in_every_process(file: Path) -> None:
+    """Whatever sections it has, also those with a field of a name that mappings have (`keys`)."""
+    with file.open("a") as more:
+        more.write(_SECTIONS)
+    old = running(load([file]))
+    assert running(load([file])).changed_from(old) == []
+    found = check([file], pinned([file]))
+    assert (found.changed_from(old), found.obstacles(old)) == ([], [])
+    assert _with(file, "sample: 0.5", "sample: 0.6").changed_from(old) == ["tracing"]
 
 
 def test_a_check_that_does_not_end_refuses(file: Path) -> None:

@@ -162,8 +162,10 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "reveal"):
         plain = value.reveal()
     elif isinstance(value, BaseModel):
+        # `dict(value)` would call a field that is named `keys`.
+        declared = {name: part for name, part in value}  # noqa: C416
         plain = sorted(
-            (name, _plain(part)) for name, part in {**dict(value), **(value.model_extra or {})}.items()
+            (name, _plain(part)) for name, part in {**declared, **(value.model_extra or {})}.items()
         )
     elif is_dataclass(value) and not isinstance(value, type):
         plain = [(each.name, _plain(getattr(value, each.name))) for each in fields(value)]
