@@ -178,7 +178,7 @@ def _fork(main: Callable[[str], int], order: str) -> int:
         return pid
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # Whoever runs the tests may have been started to survive its terminal; the child is its own.
+    # Whoever runs the tests may ignore it, as under nohup.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     code = 1
     try:
