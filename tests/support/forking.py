@@ -178,7 +178,7 @@ def _fork(main: Callable[[str], int], order: str) -> int:
         return pid
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # Whoever runs the tests may ignore it, as under nohup.
+    # The process that runs the tests may ignore this signal, for example under nohup.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     code = 1
     try:
