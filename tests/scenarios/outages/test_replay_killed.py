@@ -11,7 +11,7 @@ from support.apps.judged_app import JudgedApp, fine
 from support.apps.program import eventually
 from support.brokers.places import POSTGRESQL, Place, make_place
 
-LETTERS = int(os.environ.get("ONCEMQ_REPLAYED", "800"))
+LETTERS = int(os.environ.get("ONCEMQ_REPLAYED", "1500"))
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(240)]
 
 _REJECTS = """
@@ -43,8 +43,9 @@ def test_a_killed_replay_loses_and_doubles_nothing(place: Place) -> None:
     assert len(app.dead_letters()) == LETTERS
     (place.folder / "repaired").touch()
     with app.program.started("run") as running:
+        eventually(lambda: "consumer started" in running.said(), "a start", said=running.said)
         with app.program.started("dead-letters", "replay", "judge", "--all") as replay:
-            eventually(lambda: len(app.effects()) > LETTERS // 20, "the first effects", said=running.said)
+            eventually(app.effects, "the first effect", said=running.said)
             os.kill(replay.pid, signal.SIGKILL)
             assert replay.wait() == -signal.SIGKILL, replay.said()
         assert 0 < len(app.dead_letters()) < LETTERS, "it was not killed midway"
