@@ -192,6 +192,8 @@ class Strategy:
     """It decides by a message's identity only, so one call of a batch handler may have several messages of a key."""
     records_identity: bool = False
     """Its record of an applied message is the row of its identity in `oncemq_processed`, inserted before the handler runs."""
+    knows_elsewhere: bool = False
+    """It also finds a message applied that has no such row, by what another deduplicator has noted."""
     parks: bool = False
     """It may answer that a message is parked, so the consumer needs the store of parked messages."""
     publishes: bool = False

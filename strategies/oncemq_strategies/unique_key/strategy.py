@@ -50,6 +50,7 @@ class UniqueKey(Strategy):
     ) -> None:
         self._records = records
         self._also_seen = also_seen
+        self.knows_elsewhere = also_seen is not None
         self._generations = generations
         self.second_look = isinstance(records, ConstraintRecords)
         self.by_identity = self.records_identity = not self.second_look

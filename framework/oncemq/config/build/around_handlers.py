@@ -147,6 +147,22 @@ def after_commit_of(settled: ConsumerSettings, middlewares: Sequence[Middleware]
     return (AfterCommit(settled.name, tuple(middlewares)),)
 
 
+def _unfit(settled: ConsumerSettings, chain: Sequence[Strategy]) -> tuple[str, str] | None:
+    """Return why `on_dead` and an applied message would not exclude each other, and what to write; None if they do."""
+    if not settled.transactional or not any(strategy.records_identity for strategy in chain):
+        return (
+            f"{settled.name}: on_dead shares the record by which unique_key and tiered know an applied message, and this consumer has none",
+            "write effects: database and strategies: [unique_key, …], without `table`",
+        )
+    if any(strategy.knows_elsewhere for strategy in chain):
+        return (
+            f"{settled.name}: on_dead looks for a message's record in the ledger alone, so it could undo what the table of "
+            "also_seen_in says was applied",
+            "leave on_dead out until also_seen_in is removed",
+        )
+    return None
+
+
 def bind_on_dead(
     settled: ConsumerSettings,
     chain: Sequence[Strategy],
@@ -168,12 +184,9 @@ def bind_on_dead(
     if settled.on_dead is None:
         return None
     path = settled.path("on_dead")
-    if not settled.transactional or not any(strategy.records_identity for strategy in chain):
-        report.at(
-            path,
-            f"{settled.name}: on_dead shares the record by which unique_key and tiered know an applied message, and this consumer has none",
-            "write effects: database and strategies: [unique_key, …], without `table`",
-        )
+    unfit = _unfit(settled, chain)
+    if unfit is not None:
+        report.at(path, *unfit)
         return None
     function = find(settled.on_dead)
     if function is None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Engine
 
+from oncemq.contracts.adapter import DeadLetter
 from oncemq.ledger.messages import dead_letters
 from oncemq.message.envelope import Message
 
@@ -40,14 +41,18 @@ def test_whatever_a_message_holds_is_kept(engine: Engine) -> None:
     assert (kept.attempt, kept.published_at, kept.first_failed_at, letter.dead_at) == (3, NOW, NOW, NOW)
 
 
-def test_removing_takes_what_is_named(engine: Engine) -> None:
-    """Another consumer's letters, and those of a broker, stay."""
+def _two_and_anothers(engine: Engine) -> list[DeadLetter]:
+    """Store two letters of consumer `a` and one of `b`; returns them."""
     with engine.begin() as connection:
         for consumer in ("a", "a", "b"):
             dead_letters.add(connection, consumer, Message("orders", b""), {}, NOW)
+        return [letter for consumer in "ab" for letter in dead_letters.letters(connection, consumer)]
+
+
+def test_removing_takes_what_is_named(engine: Engine) -> None:
+    """Another consumer's letters, and those of a broker, stay."""
+    first, second, other = _two_and_anothers(engine)
     with engine.begin() as connection:
-        first, second = dead_letters.letters(connection, "a")
-        (other,) = dead_letters.letters(connection, "b")
         assert dead_letters.remove(connection, "a", [first.id, other.id, "7", "ledger-x"]) == 1
         assert [letter.id for letter in dead_letters.letters(connection, "a")] == [second.id]
         assert [letter.id for letter in dead_letters.letters(connection, "b")] == [other.id]
@@ -55,12 +60,8 @@ def test_removing_takes_what_is_named(engine: Engine) -> None:
 
 def test_letters_are_looked_up_by_their_ids(engine: Engine) -> None:
     """Only those of the consumer; ids that no database could know are no error."""
+    first, second, other = _two_and_anothers(engine)
     with engine.begin() as connection:
-        for consumer in ("a", "a", "b"):
-            dead_letters.add(connection, consumer, Message("orders", b""), {}, NOW)
-    with engine.begin() as connection:
-        first, second = dead_letters.letters(connection, "a")
-        (other,) = dead_letters.letters(connection, "b")
         strange = ["7", "ledger-x", "ledger-\u00b2", f"ledger-{2**64}"]
         found = dead_letters.letters(connection, "a", [second.id, other.id, *strange])
         assert [letter.id for letter in found] == [second.id]

@@ -100,7 +100,7 @@ def test_another_spelling_is_another_message(
     assert outcomes(bench, spelling, "old") == [Outcome.PROCEED, Outcome.DUPLICATE]
 
 
-@pytest.mark.parametrize("order", [7, None, "x" * 100])
+@pytest.mark.parametrize("order", [7, None, "x" * 100, "a\x00b", 10**30, {"a": 1}])
 def test_a_message_that_can_have_no_row_there_runs(
     make_bench: MakeBench, dedup: Callable[..., None], order: Any
 ) -> None:

@@ -1,0 +1,89 @@
+"""`unique_key: {also_seen_in: …}` in whole apps: neighbours, other consumers, ordinary handlers, and a table that goes."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Column, Engine, MetaData, String, Table, insert, text
+from sqlalchemy.orm import Session
+
+from oncemq import App, ConfigError
+from oncemq.testing import TestApp
+from oncemq.testing.kit.outcomes import Status
+from suites.kit.conftest import Base, Effect, effects
+
+DEDUP = Table("t_dedup", MetaData(), Column("message_key", String(40), primary_key=True))
+ALSO = {"unique_key": {"also_seen_in": {"table": "t_dedup", "columns": {"message_key": "body.id"}}}}
+_FAILED: set[str] = set()
+
+
+def _tables(engine: Engine) -> None:
+    """Create what the app's handlers and the other deduplicator write, with rows of the latter."""
+    Base.metadata.create_all(engine)
+    DEDUP.create(engine, checkfirst=True)
+    with engine.begin() as connection:
+        connection.execute(insert(DEDUP), [{"message_key": "old"}, {"message_key": "older"}])
+
+
+def _adds(body: dict[str, Any], session: Session) -> None:
+    session.add(Effect(text=body["id"]))
+
+
+def _reads_and_mixes(body: dict[str, Any], session: Session) -> None:
+    session.execute(text("SELECT count(*) FROM t_dedup"))
+    session.execute(text("UPDATE effects SET text = text"))
+    _adds(body, session)
+
+
+def _fails_once(body: dict[str, Any], session: Session) -> None:
+    _adds(body, session)
+    session.flush()
+    if body["id"] not in _FAILED:
+        _FAILED.add(body["id"])
+        raise ValueError("once")
+
+
+def _app(handler: Any, **more: Any) -> App:
+    app = App("kit", brokers={"main": "amqp://nowhere/"}, database="postgresql+psycopg://nowhere/x")
+    app.topic("orders", key="body.id", identity=["body.id"])
+    app.consumer(topic="orders", name="moved", strategies=[ALSO], **more)(handler)
+    app.consumer(topic="orders", name="other", strategies=["unique_key"])(_adds)
+    return app
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("server", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("handler", [_adds, _reads_and_mixes, _fails_once])
+def test_neighbours_and_other_consumers_notice_nothing(
+    request: pytest.FixtureRequest, server: str, handler: Any
+) -> None:
+    """In one unit: what was seen elsewhere, copies of it, new messages, and one that fails once."""
+    _FAILED.clear()
+    url = request.getfixturevalue(f"{server}_url")
+    with TestApp(_app(handler), tables=_tables, database=url) as kit:
+        sent = ["old", "new", "old", "newer", "older", "new"]
+        outcomes = kit.publish_many("orders", [{"id": each} for each in sent])
+        kit.clock.advance("5m")
+        ended = [(name, outcome.of("moved").status) for name, outcome in zip(sent, outcomes, strict=True)]
+        assert sorted(name for name, status in ended if status is Status.APPLIED) == ["new", "newer"]
+        assert {status for _, status in ended} == {Status.APPLIED, Status.DUPLICATE}
+        assert sorted(effects(kit)) == ["new", "new", "newer", "newer", "old", "older"]
+
+
+def test_a_table_that_goes_makes_no_dead_letter(postgresql_url: str) -> None:
+    """It may be dropped while the option is still there: the consumer pauses, and goes on when it is back."""
+    app = _app(_adds, retry={"attempts": 2})
+    with TestApp(app, tables=_tables, database=postgresql_url) as kit:
+        DEDUP.drop(kit.engine())
+        outcomes = kit.publish_many("orders", [{"id": f"{number}"} for number in range(5)])
+        kit.clock.advance("10m")
+        assert kit.dead_letters() == []
+        DEDUP.create(kit.engine())
+        kit.clock.advance("10m")
+        assert {outcome.of("moved").status for outcome in outcomes} == {Status.APPLIED}
+
+
+def test_on_dead_does_not_go_with_it() -> None:
+    """It would undo what the other deduplicator has applied, if a copy fails before it is looked up."""
+    app = _app(_adds, on_dead=_adds)
+    with pytest.raises(ConfigError, match="could undo what the table of also_seen_in says was applied"):
+        app.load()
