@@ -43,13 +43,14 @@ PAGES = (
     "/",
     "/api/overview",
     "/dead-letters",
-    "/dead-letters?page=2",
+    "/dead-letters?of=points&after=ledger-10000",
+    "/dead-letters?of=points&after=ledger-{last}",
+    "/dead-letters?error=unheard",
     "/dead-letters/one?consumer=points&id=ledger-{last}",
     "/waiting",
     "/audit",
     "/configuration",
     "/dead-letters?group=1",
-    "/dead-letters?page=200",
     "/key?key=order-49",
 )
 RECORDS = text(

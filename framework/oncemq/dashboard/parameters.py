@@ -8,7 +8,6 @@ from oncemq.errors import OnceMQError
 from oncemq.operate.dead_letters import Filter
 
 MAX_TEXT = 1024
-MAX_PAGE = 100_000
 
 
 class WrongParameter(OnceMQError):
@@ -24,12 +23,13 @@ def text(given: Mapping[str, str], name: str) -> str:
 
 
 def number(given: Mapping[str, str], name: str, default: int, most: int) -> int:
-    """Return a whole number from 1."""
+    """Return a whole number from 1, or from the default if that is less."""
     found = text(given, name)
     if not found:
         return default
-    if not (found.isascii() and found.isdigit() and 1 <= int(found[:12]) <= most):
-        raise WrongParameter(f"{name} should be a whole number from 1 to {most:,}")
+    least = min(default, 1)
+    if not (found.isascii() and found.isdigit() and least <= int(found[:12]) <= most):
+        raise WrongParameter(f"{name} should be a whole number from {least} to {most:,}")
     return int(found)
 
 

@@ -62,7 +62,17 @@ _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "count": ("count", "数量"),
     "none here": ("None.", "无。"),
     "next page": ("Next page", "下一页"),
-    "previous page": ("Previous page", "上一页"),
+    "first page": ("First page", "第一页"),
+    "searched": ("Dead letters that were looked at", "已查找的死信数"),
+    "go on searching": ("Go on searching", "继续查找"),
+    "begins again": (
+        "The dead letter with which the page before ended is gone: this page begins with the first one.",
+        "上一页末尾的死信已不存在 本页从第一条开始。",
+    ),
+    "of each consumer, the oldest that were read": (
+        "of each consumer only the oldest were read, at most",
+        "每个消费者只读取最早的死信 最多",
+    ),
     "replay": ("Replay", "重放"),
     "purge": ("Delete", "删除"),
     "selected": ("selected", "所选"),

@@ -108,15 +108,23 @@ def _error(headers: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def browsing(found: Letters, chosen: Filter, limit: int) -> Iterator[Iterator[DeadLetter]]:
+def browsing(
+    found: Letters, chosen: Filter, limit: int, *, bodies: bool = True
+) -> Iterator[Iterator[DeadLetter]]:
     """Yield the selected dead letters, oldest first; each is read on demand.
 
     Afterwards all of them are still in place.
 
+    Args:
+        found: all of a consumer.
+        chosen: which of them.
+        limit: at most so many.
+        bodies: False where they may be empty, which is faster.
+
     Raises:
         BrokerRefused: the broker cannot list dead letters.
     """
-    with closing(_closable(found.all(chosen.ids))) as letters:
+    with closing(_closable(found.all(chosen.ids, bodies=bodies))) as letters:
         yield islice((letter for letter in letters if chosen.fits(found.consumer, letter)), limit)
 
 
@@ -130,8 +138,18 @@ def found_letters(
     chosen: Filter,
     limit: int,
     tell: Tell | None = None,
+    *,
+    bodies: bool = True,
 ) -> Generator[tuple[ConsumerPlan, DeadLetter]]:
     """Yield the selected dead letters with their consumers, oldest first; one is in memory at a time.
+
+    Args:
+        plan: the app's.
+        consumers: whose.
+        chosen: which of them.
+        limit: at most so many of each consumer.
+        tell: called when some cannot be shown.
+        bodies: False where they may be empty, which is faster.
 
     Raises:
         BrokerRefused: the broker cannot list dead letters.
@@ -139,7 +157,8 @@ def found_letters(
     for broker, mine in by_broker(consumers).items():
         with prepared(plan, broker, mine) as adapter:
             for consumer in mine:
-                with browsing(letters_of(plan, adapter, consumer, tell), chosen, limit) as letters:
+                found = letters_of(plan, adapter, consumer, tell)
+                with browsing(found, chosen, limit, bodies=bodies) as letters:
                     for letter in letters:
                         yield consumer, letter
 
@@ -160,7 +179,7 @@ def decided(found: Letters, act: Act, chosen: Filter, limit: int, trail: Trail) 
     Raises:
         BrokerError: a broker refuses a dead letter now; it stays, as do those after it.
     """
-    with browsing(found, chosen, limit) as letters:
+    with browsing(found, chosen, limit, bodies=False) as letters:
         those = [(letter.id, key_of(found.consumer, letter)) for letter in letters]
     target = chosen.shown()
     work = found.replay if act is Act.REPLAY else found.purge

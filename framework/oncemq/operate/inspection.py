@@ -24,7 +24,8 @@ from oncemq.ledger.records import (
     suspects,
 )
 from oncemq.operate.brokers import by_broker
-from oncemq.operate.dead_letters import Filter, found_letters, row_of
+from oncemq.operate.dead_letters import Filter
+from oncemq.operate.letter_pages import PageLimits, letter_page
 from oncemq.operate.letters import EVERYTHING, Tell
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -38,6 +39,7 @@ def of_key(
     *,
     with_requests: bool = True,
     tell: Tell | None = None,
+    most_letters: int = EVERYTHING,
 ) -> tuple[Rows, list[str]]:
     """Return all that is known about a key, and failed queries, as text.
 
@@ -47,11 +49,12 @@ def of_key(
         consumers: only these.
         with_requests: the ledger of HTTP requests and calls, too.
         tell: called when dead letters of the ledger cannot be shown.
+        most_letters: of each broker's consumers, how many dead letters are looked at for the key, the oldest first.
     """
     found = _ledger(plan, key, consumers)
     if with_requests:
         found["requests"] = _requests(plan, key)
-    found["dead_letters"], problems = _letters(plan, key, consumers, tell)
+    found["dead_letters"], problems = _letters(plan, key, consumers, tell, most_letters)
     return found, problems
 
 
@@ -145,13 +148,20 @@ def _paused(connection: Connection, consumers: Sequence[ConsumerPlan]) -> list[P
 
 
 def _letters(
-    plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan], tell: Tell | None
+    plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan], tell: Tell | None, most: int
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the dead letters; an unavailable broker does not hide the database's rows."""
-    rows, problems = [], []
+    rows, problems, limits = [], [], PageLimits(EVERYTHING, most)
     for broker, mine in by_broker(consumers).items():
         try:
-            rows += [row_of(*found) for found in found_letters(plan, mine, Filter(key=key), EVERYTHING, tell)]
+            page = letter_page(plan, mine, Filter(key=key), limits, tell=tell)
         except BrokerError as error:
             problems.append(f"dead letters on broker {broker} are not known: {error}")
+            continue
+        rows += page.rows
+        if page.searched is not None:
+            problems.append(
+                f"only the oldest {page.searched:,} dead letters on broker {broker} were looked at for this key: "
+                "`oncemq inspect` looks at all of them"
+            )
     return rows, problems

@@ -1,7 +1,7 @@
 """Dead letters of one consumer: in the broker, or in the ledger if no broker took them."""
 
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from uuid import uuid4
 
@@ -51,16 +51,20 @@ class Letters:
         self._identities: dict[str, str] = {}
         self._unread: dict[str, ClaimStoreUnavailable] = {}
 
-    def all(self, ids: Collection[str] = ()) -> Iterator[DeadLetter]:
+    def all(
+        self, ids: Collection[str] = (), *, bodies: bool = True, after: str | None = None
+    ) -> Iterator[DeadLetter]:
         """Yield those of the ledger, then those of the broker, each oldest first; close it before anything else.
 
         Args:
             ids: with some, only dead letters that may be among them; those of the ledger are looked up.
+            bodies: without them, those of the ledger are read faster and may have an empty body; keys are known all the same.
+            after: the id of a dead letter; of those in the ledger, only the ones behind it, none if it lies in the broker.
 
         Raises:
             BrokerRefused: the broker cannot list dead letters.
         """
-        for letter in self._found(ids):
+        for letter in self._found(ids, bodies=bodies, after=after):
             if names.ON_DEAD in letter.message.headers:
                 self._note(letter)
             yield letter
@@ -78,10 +82,10 @@ class Letters:
         except SQLAlchemyError:
             return None  # reading them tells why
 
-    def _found(self, ids: Collection[str]) -> Iterator[DeadLetter]:
+    def _found(self, ids: Collection[str], *, bodies: bool, after: str | None) -> Iterator[DeadLetter]:
         kept, others = _split(ids)
-        if kept or not ids:
-            yield from self._kept(kept or None)
+        if (kept or not ids) and (after is None or is_kept(after)):
+            yield from self._kept(kept or None, bodies=bodies, after=after)
         if kept and not others:
             return
         if not self._adapter.capabilities.browse_dead_letters:
@@ -130,14 +134,20 @@ class Letters:
                         records.forget_failed(connection, self.consumer.scope, chosen)
                     final_failures.forget(connection, self.consumer.scope, chosen)
 
-    def _kept(self, ids: Collection[str] | None = None) -> Iterator[DeadLetter]:
+    def _kept(
+        self, ids: Collection[str] | None = None, *, bodies: bool = True, after: str | None = None
+    ) -> Iterator[DeadLetter]:
         if self._engine is None:
             return
+        scope = self.consumer.scope
         try:
             if not inspect(self._engine).has_table(ledger.TABLE.name):
                 return
             with self._engine.connect() as connection:
-                yield from ledger.letters(connection, self.consumer.scope, ids)
+                if bodies:
+                    yield from ledger.letters(connection, scope, ids, after=after)
+                else:
+                    yield from ledger.heads(connection, scope, ids, after=after, whole=_needs_body)
         except SQLAlchemyError as error:
             self._tell(f"dead letters that lie in the ledger are not shown: {describe(error)}")
 
@@ -177,9 +187,18 @@ def _warned(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
+def is_kept(letter_id: str) -> bool:
+    """Return whether the dead letter with this id lies in the ledger."""
+    return letter_id.startswith(ledger.ID_PREFIX)
+
+
+def _needs_body(headers: Mapping[str, str]) -> bool:
+    """Return whether its key or, for `on_dead`, its identity can be read from its body alone."""
+    return names.KEY not in headers or names.ON_DEAD in headers
+
+
 def _split(ids: Collection[str]) -> tuple[list[str], list[str]]:
-    kept = [each for each in ids if each.startswith(ledger.ID_PREFIX)]
-    return kept, [each for each in ids if not each.startswith(ledger.ID_PREFIX)]
+    return [each for each in ids if is_kept(each)], [each for each in ids if not is_kept(each)]
 
 
 def _iterated(letters: Iterator[DeadLetter]) -> Generator[DeadLetter]:

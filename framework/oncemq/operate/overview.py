@@ -243,7 +243,7 @@ def ask_broker(
 def _letters(found: Letters) -> int | str:
     if (counted := found.count()) is not None:
         return counted
-    with browsing(found, Filter(), MOST_LETTERS) as browsed:
+    with browsing(found, Filter(), MOST_LETTERS, bodies=False) as browsed:
         count = sum(1 for _ in browsed)
     return count if count < MOST_LETTERS else f"{MOST_LETTERS}+"
 

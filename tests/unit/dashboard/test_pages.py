@@ -97,15 +97,6 @@ def test_dead_letters_are_grouped_by_error(visitor: Visitor) -> None:
     assert '">2</a>' in text
 
 
-def test_dead_letters_come_in_pages(visitor: Visitor) -> None:
-    """Fifty on each."""
-    visitor.line.publish_dead_letters(*[b"{}"] * 52, KEY="a1", REASON="rejected")
-    assert len(visitor.keys("/dead-letters")) == 50
-    assert "page=2" in visitor.see("/dead-letters")
-    assert len(visitor.keys("/dead-letters?page=2")) == 2
-    assert "page=3" not in visitor.see("/dead-letters?page=2")
-
-
 @pytest.mark.parametrize(
     ("body", "seen"),
     [
@@ -127,9 +118,10 @@ def test_a_body_is_shown_as_it_is(visitor: Visitor, body: bytes, seen: str) -> N
 @pytest.mark.parametrize(
     ("address", "text"),
     [
-        ("/dead-letters?page=0", "page should be a whole number from 1"),
-        ("/dead-letters?page=9999999999999", "page should be"),
-        ("/dead-letters?page=\u0665", "page should be"),
+        ("/dead-letters?of=award&after=1&nth=-1", "nth should be a whole number from 0"),
+        ("/dead-letters?of=award&after=1&nth=9999999999999", "nth should be"),
+        ("/dead-letters?of=award&after=1&nth=\u0665", "nth should be"),
+        ("/dead-letters?of=unknown&after=1", "there is no of"),
         ("/dead-letters?consumer=unknown", "there is no consumer"),
         ("/dead-letters?since=yesterday", "since should be a time"),
         ("/key?key=" + "x" * 2000, "key is longer than 1024"),

@@ -71,7 +71,9 @@ def list_letters(
 ) -> None:
     """List the dead letters of CONSUMER, or of all consumers."""
     plan = load(files).plan
-    found = found_letters(plan, chosen_consumers(plan, consumer), _filter(**chosen), limit, warn)
+    found = found_letters(
+        plan, chosen_consumers(plan, consumer), _filter(**chosen), limit, warn, bodies=False
+    )
     rows = (row_of(owner, letter) for owner, letter in found)
     Output(as_json=as_json).rows(COLUMNS, rows, none="no dead letters")
 

@@ -156,8 +156,7 @@ def _unfit(settled: ConsumerSettings, chain: Sequence[Strategy]) -> tuple[str, s
         )
     if any(strategy.knows_elsewhere for strategy in chain):
         return (
-            f"{settled.name}: on_dead looks for a message's record in the ledger alone, so it could undo what the table of "
-            "also_seen_in says was applied",
+            f"{settled.name}: on_dead looks for a message's record in the ledger alone, and could undo what also_seen_in knows as applied",
             "leave on_dead out until also_seen_in is removed",
         )
     return None

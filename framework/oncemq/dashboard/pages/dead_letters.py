@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from itertools import islice
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -12,7 +11,6 @@ from starlette.responses import RedirectResponse, Response
 
 from oncemq.contracts.adapter import DeadLetter
 from oncemq.dashboard.parameters import (
-    MAX_PAGE,
     WrongParameter,
     choice,
     letter_filter,
@@ -27,12 +25,13 @@ from oncemq.engine.plan import ConsumerPlan
 from oncemq.message import headers as names
 from oncemq.operate.auditing import Operator, Trail
 from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
-from oncemq.operate.dead_letters import BATCH, Act, Filter, decided, found_letters, row_of
+from oncemq.operate.dead_letters import BATCH, Act, Filter, decided, error_of, found_letters, row_of
+from oncemq.operate.letter_pages import LetterPage, PageLimits, Place, letter_page
 from oncemq.operate.letters import EVERYTHING, letters_of
 
 PAGE: Final = 50
 MAX_GROUPED: Final = 10_000
-"""Dead letters that are read for a grouping or a preview; they are read one by one."""
+"""Dead letters that are read for a page, and of each consumer for a grouping or a preview."""
 MAX_BODY: Final = 64 * 1024
 """Bytes of a body that a page shows; all of them can be downloaded."""
 _FIELDS: Final = ("consumer", "key", "reason", "error", "since", "until")
@@ -43,39 +42,54 @@ def listed(request: Request) -> Response:
     site: Site = request.app.state.site
     given = request.query_params
     consumer, chosen = _chosen(site, given)
-    at = number(given, "page", 1, MAX_PAGE)
+    after = _after(site, given)
     values: dict[str, Any] = {
         "consumers": [each.name for each in site.plan.consumers],
         "given": {name: given.get(name, "") for name in _FIELDS},
         "grouped": bool(given.get("group")),
         "query": lambda **more: query({**{name: given.get(name, "") for name in _FIELDS}, **more}),
-        "page_number": at,
+        "first": after is None,
         "problems": [],
-        "rows": [],
+        "found": LetterPage(),
+        "next": "",
         "groups": [],
-        "more": False,
+        "cut": False,
+        "most": MAX_GROUPED,
     }
     with site.brokers() as plan:
         consumers = chosen_consumers(plan, consumer)
-        most = MAX_GROUPED if values["grouped"] else EVERYTHING
-        with closing(found_letters(plan, consumers, chosen, most, values["problems"].append)) as found:
-            rows = (row_of(*each) for each in found)
-            if values["grouped"]:
-                values["groups"] = _groups(rows)
-            else:
-                some = list(islice(rows, (at - 1) * PAGE, at * PAGE + 1))
-                values["rows"], values["more"] = some[:PAGE], len(some) > PAGE
+        tell = values["problems"].append
+        if values["grouped"]:
+            with closing(found_letters(plan, consumers, chosen, MAX_GROUPED, tell, bodies=False)) as letters:
+                values["groups"], values["cut"] = _groups(letters)
+        else:
+            limits = PageLimits(PAGE, MAX_GROUPED)
+            found = values["found"] = letter_page(plan, consumers, chosen, limits, after, tell)
+            if (end := found.next) is not None:
+                values["next"] = values["query"](of=end.consumer, after=end.id, nth=end.number)
     return page(request, "dead_letters.html", values, title="dead letters")
 
 
-def _groups(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    counts = Counter(
-        (row["consumer"], row["reason"] or "", (row["error"] or "").split("\n")[0][:200]) for row in rows
-    )
-    return [
+def _after(site: Site, given: Mapping[str, str]) -> Place | None:
+    """Return the dead letter behind which the page is to begin."""
+    letter_id, of = text(given, "after"), choice(given, "of", [each.name for each in site.plan.consumers])
+    if not letter_id or of is None:
+        return None
+    return Place(of, letter_id, number(given, "nth", 0, EVERYTHING))
+
+
+def _groups(letters: Iterator[tuple[ConsumerPlan, DeadLetter]]) -> tuple[list[dict[str, Any]], bool]:
+    """Return reasons and errors with counts, and whether there may be more letters than were read."""
+    counts, read = Counter[tuple[str, str, str]](), Counter[str]()
+    for owner, letter in letters:
+        read[owner.name] += 1
+        reason = letter.message.headers.get(names.REASON, "")
+        counts[owner.name, reason, error_of(owner, letter).split("\n")[0][:200]] += 1
+    groups = [
         {"consumer": consumer, "reason": reason, "error": error, "count": count}
         for (consumer, reason, error), count in counts.most_common(200)
     ]
+    return groups, max(read.values(), default=0) >= MAX_GROUPED
 
 
 def show(request: Request) -> Response:
@@ -123,7 +137,7 @@ def preview(request: Request, form: Form) -> Response:
     consumer, chosen = _chosen(site, form)
     with site.brokers() as plan:
         consumers = chosen_consumers(plan, consumer)
-        with closing(found_letters(plan, consumers, chosen, MAX_GROUPED)) as found:
+        with closing(found_letters(plan, consumers, chosen, MAX_GROUPED, bodies=False)) as found:
             counts = Counter(owner.name for owner, _ in found)
     values = {
         "act": act.value,

@@ -14,6 +14,8 @@ from oncemq.dashboard.site import Site
 from oncemq.operate import inspection
 from oncemq.operate.inspection import Rows
 
+MAX_LETTERS: Final = 10_000
+"""Dead letters of a broker's consumers that a page looks at, the oldest first."""
 _WHEN: Final[Mapping[str, str]] = {
     "history": "at",
     "processed": "processed_at",
@@ -64,7 +66,10 @@ def show(request: Request) -> Response:
     problems: list[str] = []
     if wanted:
         with site.brokers() as plan:
-            found, problems = inspection.of_key(plan, wanted, plan.consumers, tell=problems.append)
+            found, wrong = inspection.of_key(
+                plan, wanted, plan.consumers, tell=problems.append, most_letters=MAX_LETTERS
+            )
+            problems += wrong
     values = {
         "key": wanted,
         "moments": sorted(_moments(found), key=lambda moment: moment.at),

@@ -1,9 +1,23 @@
 """Dead letters that no broker accepts, such as those over its size limit: stored whole until replayed or purged."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain, repeat
+from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Identity, Index, Integer, delete, func, insert, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Identity,
+    Index,
+    Integer,
+    Row,
+    delete,
+    func,
+    insert,
+    select,
+)
 
 from oncemq.contracts.adapter import DeadLetter
 from oncemq.ledger.messages.parked_row import packed, unpacked
@@ -34,8 +48,9 @@ _T = TABLE.c
 ID_PREFIX = "ledger-"
 """Prefix of a row's number: commands tell such a letter from a broker's by it."""
 
-_NUMBERS = 500
-"""Numbers of rows that are read at once."""
+_PARTS = (64, 512)
+"""Rows that are read at once: a page wants the first few of millions, a count by error many."""
+_HEAD = tuple(column for column in TABLE.c if column.name != "body")
 
 
 def add(
@@ -64,7 +79,11 @@ def add(
 
 
 def letters(
-    connection: Connection, consumer: str, ids: Collection[str] | None = None
+    connection: Connection,
+    consumer: str,
+    ids: Collection[str] | None = None,
+    *,
+    after: str | None = None,
 ) -> Iterator[DeadLetter]:
     """Yield the dead letters of a consumer, oldest first; only one is in memory at a time.
 
@@ -75,22 +94,62 @@ def letters(
         connection: for reading.
         consumer: the ledger scope.
         ids: only these, which are looked up; None = all.
+        after: only those behind this one, which need not exist any more.
     """
+    for number in chain.from_iterable(_parts(connection, consumer, (_T.id,), ids, after)):
+        row = connection.execute(select(TABLE).where(_T.id == number.id)).one_or_none()
+        if row is not None:
+            yield _letter(row, row.body)
+
+
+def heads(
+    connection: Connection,
+    consumer: str,
+    ids: Collection[str] | None = None,
+    *,
+    after: str | None = None,
+    whole: Callable[[Mapping[str, str]], bool],
+) -> Iterator[DeadLetter]:
+    """Yield the dead letters of a consumer with empty bodies, oldest first: many of them in one statement, a few in memory.
+
+    Args:
+        connection: for reading.
+        consumer: the ledger scope.
+        ids: only these, which are looked up; None = all.
+        after: only those behind this one, which need not exist any more.
+        whole: whether one with these headers is to have its body.
+    """
+    for row in chain.from_iterable(_parts(connection, consumer, _HEAD, ids, after)):
+        letter = _letter(row, b"")
+        if whole(letter.message.headers):
+            body = connection.scalar(select(_T.body).where(_T.id == row.id))
+            letter = _letter(row, body or b"")
+        yield letter
+
+
+def _parts(
+    connection: Connection,
+    consumer: str,
+    columns: Sequence[Column[Any]],
+    ids: Collection[str] | None,
+    after: str | None,
+) -> Iterator[Sequence[Row[Any]]]:
     mine = _T.consumer == consumer
     if ids is not None:
         mine &= _T.id.in_(_numbers_of(ids))
     last = connection.scalar(select(func.max(_T.id)).where(mine))
-    after = -1
-    while last is not None:
-        part = select(_T.id).where(mine, _T.id > after, _T.id <= last).order_by(_T.id).limit(_NUMBERS)
-        numbers = connection.execute(part).scalars().all()
-        for number in numbers:
-            row = connection.execute(select(TABLE).where(_T.id == number)).one_or_none()
-            if row is not None:
-                yield DeadLetter(f"{ID_PREFIX}{row.id}", unpacked(row), row.dead_at)
-        if len(numbers) < _NUMBERS:
+    done = max(_numbers_of([after or ""]), default=-1)
+    for size in chain(_PARTS, repeat(_PARTS[-1])):
+        if last is None or done >= last:
             return
-        after = numbers[-1]
+        some = select(*columns).where(mine, _T.id > done, _T.id <= last).order_by(_T.id).limit(size)
+        part = connection.execute(some).all()
+        yield part
+        done = part[-1].id if len(part) == size else last
+
+
+def _letter(row: Any, body: bytes) -> DeadLetter:
+    return DeadLetter(f"{ID_PREFIX}{row.id}", unpacked(row, body), row.dead_at)
 
 
 def count(connection: Connection, consumer: str) -> int:

@@ -74,12 +74,12 @@ def unstorable(message: Message) -> str | None:
     return None
 
 
-def unpacked(row: Any) -> Message:
-    """Return the message of a row that has the columns of a message."""
+def unpacked(row: Any, body: bytes) -> Message:
+    """Return the message of a row that has the columns of a message, and of its body."""
     message_id, headers, keys, *raw = json.loads(row.envelope)
     return Message(
         topic=row.topic,
-        body=bytes(row.body),
+        body=bytes(body),
         message_id=message_id,
         headers=headers,
         keys=tuple(keys),
@@ -92,7 +92,7 @@ def unpacked(row: Any) -> Message:
 
 def parked_of(row: Any) -> Parked:
     """Return the parked message in a row of all columns."""
-    message = unpacked(row)
+    message = unpacked(row, row.body)
     return Parked(
         row.id, row.key, row.identity, row.number, row.held, message, row.reason, row.parked_at, row.due_at
     )

@@ -1,5 +1,6 @@
 """Dead letters that the ledger keeps."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -73,7 +74,7 @@ def test_the_first_letters_of_many_are_not_all_looked_for(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their numbers are read in parts, in order, none left out; those that come meanwhile are for the next list."""
-    monkeypatch.setattr(dead_letters, "_NUMBERS", 2)
+    monkeypatch.setattr(dead_letters, "_PARTS", (1, 2))
     with engine.begin() as connection:
         for number in range(5):
             dead_letters.add(connection, "a", Message("orders", b"%d" % number), {}, NOW)
@@ -83,3 +84,41 @@ def test_the_first_letters_of_many_are_not_all_looked_for(
         dead_letters.add(connection, "a", Message("orders", b"late"), {}, NOW)
         bodies += [letter.message.body for letter in found]
     assert bodies == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("parts", [(1, 2), (3, 3), (64, 512)])
+def test_heads_are_read_without_their_bodies(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, parts: tuple[int, int]
+) -> None:
+    """Everything else is there, in order, however many are read at once; a body is read where its headers ask for it."""
+    monkeypatch.setattr(dead_letters, "_PARTS", parts)
+    with engine.begin() as connection:
+        for number in range(6):
+            headers = {"n": str(number)}
+            dead_letters.add(connection, "a", Message("orders", b"%d" % number, "m"), headers, NOW)
+            dead_letters.add(connection, "b", Message("orders", b"other"), {}, NOW)
+    with engine.begin() as connection:
+        found = list(dead_letters.heads(connection, "a", whole=lambda headers: headers["n"] in "14"))
+        whole = list(dead_letters.letters(connection, "a"))
+    assert [letter.message.body for letter in found] == [b"", b"1", b"", b"", b"4", b""]
+    assert [replace(letter.message, body=b"") for letter in found] == [
+        replace(letter.message, body=b"") for letter in whole
+    ]
+    assert [(letter.id, letter.dead_at) for letter in found] == [(each.id, each.dead_at) for each in whole]
+
+
+def test_what_is_behind_a_letter_is_read_from_there(engine: Engine) -> None:
+    """Also when that letter is gone; an id that no row can have stands before all of them."""
+    first, second, _ = _two_and_anothers(engine)
+    with engine.begin() as connection:
+        dead_letters.remove(connection, "a", [first.id])
+
+        def behind(after: str | None) -> list[str]:
+            heads = dead_letters.heads(connection, "a", after=after, whole=lambda _: False)
+            found = [letter.id for letter in heads]
+            whole = dead_letters.letters(connection, "a", after=after)
+            assert [letter.id for letter in whole] == found
+            return found
+
+        assert behind(first.id) == behind("ledger-x") == behind(None) == [second.id]
+        assert behind(second.id) == []
