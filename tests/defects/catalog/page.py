@@ -5,6 +5,8 @@ from defects.defect import Defect, Edit
 ACCESS = "framework/oncemq/dashboard/access.py"
 PROTECTION = "framework/oncemq/dashboard/protection.py"
 WHO = "tests/unit/dashboard/test_access.py"
+PAGES = "framework/oncemq/operate/letter_pages.py"
+LETTERS = "tests/unit/dashboard/test_letter_pages.py"
 SHOWN = "tests/unit/dashboard/test_pages.py"
 
 DEFECTS = (
@@ -71,5 +73,41 @@ DEFECTS = (
             )
         ],
         [f"{SHOWN}::test_secrets_are_not_shown"],
+    ),
+    Defect(
+        "page-begins-again-in-silence",
+        "A page whose beginning left the broker says so, and is no empty page that looks like the end.",
+        [Edit(PAGES, "    page.moved = True\n    yield from _numbered(found, None)\n", "")],
+        [f"{LETTERS}::test_a_page_whose_beginning_left_says_so"],
+    ),
+    Defect(
+        "search-ends-in-silence",
+        "A page that may not look at more letters says where to go on.",
+        [Edit(PAGES, "                page.next, page.searched = last, searched\n", "")],
+        [f"{LETTERS}::test_a_rare_selection_is_searched_in_parts"],
+    ),
+    Defect(
+        "no-body-for-a-key",
+        "The key of a dead letter that another client made is read from its body.",
+        [
+            Edit(
+                "framework/oncemq/operate/letters.py",
+                "return names.KEY not in headers or names.ON_DEAD in headers",
+                "return False",
+            )
+        ],
+        [f"{LETTERS}::test_a_letter_without_a_key_shows_that_of_its_body"],
+    ),
+    Defect(
+        "no-body-for-on-dead",
+        "Replayed letters for which `on_dead` has taken effect run again: their identities are read from their bodies.",
+        [
+            Edit(
+                "framework/oncemq/operate/letters.py",
+                "return names.KEY not in headers or names.ON_DEAD in headers",
+                "return names.KEY not in headers",
+            )
+        ],
+        ["tests/unit/cli/test_kept_letters.py::test_a_replay_of_all_forgets_what_on_dead_did"],
     ),
 )

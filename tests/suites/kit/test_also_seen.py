@@ -85,5 +85,5 @@ def test_a_table_that_goes_makes_no_dead_letter(postgresql_url: str) -> None:
 def test_on_dead_does_not_go_with_it() -> None:
     """It would undo what the other deduplicator has applied, if a copy fails before it is looked up."""
     app = _app(_adds, on_dead=_adds)
-    with pytest.raises(ConfigError, match="could undo what the table of also_seen_in says was applied"):
+    with pytest.raises(ConfigError, match="could undo what also_seen_in knows as applied"):
         app.load()

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from oncemq.ledger.messages import dead_letters as ledger
+from oncemq.ledger.records import final_failures
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message
 from support.apps.command_line import CommandLine
@@ -62,3 +63,17 @@ def test_all_are_purged(line):
     result = line.run("dead-letters", "purge", "award", "--all", "--yes")
     assert (result.exit_code, result.stdout) == (0, "purged 2 dead letters of award\n")
     assert listed(line) == []
+
+
+def test_a_replay_of_all_forgets_what_on_dead_did(line):
+    """The identity is in the body, which a list does not read: the message runs again, and so may `on_dead`."""
+    message, headers = Message("order.paid", b'{"order_id": "a7"}'), {**CAUSE, names.ON_DEAD: "done"}
+    with line.plan() as plan:
+        award = plan.consumers[0]
+        identity = award.reader.read(message)[0].identity
+        with plan.engine.begin() as connection:
+            ledger.add(connection, award.scope, message, {**headers, names.KEY: "a7"}, DIED)
+            final_failures.add(connection, award.scope, identity, "a7", "no", "why", DIED)
+        assert line.run("dead-letters", "replay", "award", "--key", "a7").exit_code == 0
+        with plan.engine.connect() as connection:
+            assert final_failures.load(connection, award.scope, [identity]) == {}
