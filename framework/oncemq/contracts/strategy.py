@@ -177,6 +177,36 @@ class Remembered:
     busy: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class HeldLock:
+    """A lock outside the database, as it is now.
+
+    Args:
+        name: the lock's.
+        owner: who holds it, in words of its kind.
+        ends_in: seconds until it frees itself unless it is renewed; None = never.
+        waiting: how many wait for it, if that is known; otherwise 0.
+    """
+
+    name: str
+    owner: str
+    ends_in: float | None
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLocks:
+    """The locks that were found, by name.
+
+    Args:
+        locks: the found ones.
+        complete: whether there are no others.
+    """
+
+    locks: Sequence[HeldLock] = ()
+    complete: bool = True
+
+
 class Strategy:
     """Base class of strategies: hooks that do nothing; each strategy overrides what it needs.
 
@@ -242,6 +272,17 @@ class Strategy:
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:  # noqa: ARG002
         """Return what a person should know about this key, as text by name; read-only. For `oncemq inspect`."""
         return {}
+
+    def locks(self, most: int) -> HeldLocks:  # noqa: ARG002
+        """Return the locks outside the database that are held for its consumer's messages; read-only. For the dashboard.
+
+        Args:
+            most: how many are wanted; it need not look for more.
+
+        Raises:
+            OnceMQError: they cannot be asked for now.
+        """
+        return HeldLocks()
 
     def reconcile(
         self,

@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from oncemq.common.error_text import describe
 from oncemq.config.load import Loadable
 from oncemq.dashboard.access import Access, Denied, Loopback
-from oncemq.dashboard.pages import configuration, dead_letters, key, ledger, overview
+from oncemq.dashboard.pages import configuration, dead_letters, key, ledger, locks, overview
 from oncemq.dashboard.parameters import WrongParameter
 from oncemq.dashboard.protection import Form, Protection, read_form
 from oncemq.dashboard.rendering import page
@@ -71,6 +71,7 @@ def create_app(
             Route("/waiting", ledger.waiting),
             Route("/waiting/claim", _changing(ledger.answer), methods=["POST"]),
             Route("/waiting/outbox", _changing(ledger.decide), methods=["POST"]),
+            Route("/locks", locks.show),
             Route("/audit", ledger.audit),
             Route("/configuration", configuration.show),
             Mount("/static", StaticFiles(directory=_STATIC), name="static"),

@@ -131,6 +131,8 @@ class Site:
             if self._source is not None:
                 self._source.close()
                 self._source = None
+        if self.plan.redis is not None:
+            self.plan.redis.close()
         for engine in self.plan.engines:
             engine.dispose()
 

@@ -60,6 +60,23 @@ _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "group by error": ("Group by error", "按错误分组"),
     "as list": ("As a list", "列表显示"),
     "count": ("count", "数量"),
+    "locks": ("Locks", "锁"),
+    "lock": ("lock", "锁"),
+    "held by": ("held by", "持有者"),
+    "ends in": ("frees itself in", "自动释放剩余时间"),
+    "wait for it": ("waiting", "等待数"),
+    "no strategy locks": (
+        "No consumer of this app takes locks in Redis (strategy redis_lock).",
+        "此应用没有消费者使用策略 redis_lock。",
+    ),
+    "not all locks": (
+        "There may be more: `oncemq locks list` looks at all keys.",
+        "可能还有更多。`oncemq locks list` 会查看所有键。",
+    ),
+    "about locks": (
+        "A holder renews its lock while it works. `oncemq locks release` takes a lock away from a holder that is certainly dead.",
+        "持有者工作期间会续期。`oncemq locks release` 可强制释放确已失效的持有者的锁。",
+    ),
     "none here": ("None.", "无。"),
     "next page": ("Next page", "下一页"),
     "first page": ("First page", "第一页"),

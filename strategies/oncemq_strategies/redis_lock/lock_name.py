@@ -1,5 +1,6 @@
 """Name of a message's lock: a template filled with the key and other values of the message."""
 
+import re
 from collections.abc import Callable
 from string import Formatter
 
@@ -53,6 +54,12 @@ class LockName:
     def of_key(self, key: str) -> str:
         """Return the name of a key's lock, if it depends on the key alone."""
         return "".join(part if isinstance(part, str) else key for part in self._parts)
+
+    def pattern(self) -> str:
+        """Return the glob pattern of Redis that all names match."""
+        return "".join(
+            re.sub(r"([*?\[\]\\])", r"\\\1", part) if isinstance(part, str) else "*" for part in self._parts
+        )
 
 
 def _the_key(unit: Unit, delivery: Delivery) -> str:  # noqa: ARG001

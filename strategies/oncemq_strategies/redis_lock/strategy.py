@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem
 from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
-from oncemq.contracts.strategy import FencingToken, Scope, Strategy, Traits
+from oncemq.contracts.strategy import FencingToken, HeldLock, HeldLocks, Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import PROCEED, Culprits, Verdict, defer, reject, retry
 from oncemq.errors import MessageRefused, RedisRefused
@@ -24,7 +24,7 @@ from oncemq_strategies.redis_lock.permissions import missing_for_locks
 from oncemq_strategies.redis_lock.release_alarms import Alarms
 from oncemq_strategies.redis_lock.unit_locks import Tried, UnitLocks
 from oncemq_strategies.redisson.lease_keeper import Holding
-from oncemq_strategies.redisson.lock_survey import held_by
+from oncemq_strategies.redisson.lock_survey import held_by, some_held
 from oncemq_strategies.redisson.names import BadLockName, check_name
 
 _LONGEST_PAUSE = timedelta(seconds=1.5)
@@ -228,6 +228,15 @@ class RedisLock(Strategy):
             return {}
         name = self._name.of_key(key)
         return {f"lock {name}": str(held_by(self._client, name) or "free")}
+
+    def locks(self, most: int) -> HeldLocks:
+        """Return the held locks whose names its template could make; a Java service may hold one, too."""
+        if self._client is None:
+            return HeldLocks()
+        found, complete = some_held(self._client, self._name.pattern(), most)
+        return HeldLocks(
+            [HeldLock(held.name, held.owner, held.ends_in, held.waiting) for held in found], complete
+        )
 
     def _names(self, unit: Unit) -> dict[Delivery, str]:
         names = {}

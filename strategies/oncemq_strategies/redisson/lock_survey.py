@@ -1,6 +1,6 @@
 """Survey of locks for operators: which are held, by which owner and for how long."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,9 @@ from oncemq_strategies.redisson.lock_scripts import FORCE
 from oncemq_strategies.redisson.names import channel_of, queue_of, token_of
 
 _AT_ONCE = 200
+KEYS_IN_A_STEP = 1000
+MOST_STEPS = 500
+"""Steps through the keys of a Redis for a page."""
 _LEFT_OUT = "redisson_"
 
 
@@ -55,13 +58,38 @@ def all_held(client: RedisClient, pattern: str = "*") -> Iterator[Held]:
     Raises:
         RedisUnavailable: Redis does not answer.
     """
+    for names in _scanned(client, pattern):
+        yield from _held(client, names)
+
+
+def some_held(client: RedisClient, pattern: str, most: int) -> tuple[Sequence[Held], bool]:
+    """Return held locks whose names match a glob pattern, by name, and whether these are all.
+
+    Args:
+        client: the Redis.
+        pattern: of names.
+        most: of the locks.
+
+    Raises:
+        RedisUnavailable: Redis does not answer.
+    """
+    found: list[Held] = []
+    for number, names in enumerate(_scanned(client, pattern), 1):
+        found += _held(client, names)
+        if len(found) > most or number == MOST_STEPS:
+            return sorted(found[:most], key=lambda held: held.name), False
+    return sorted(found, key=lambda held: held.name), True
+
+
+def _scanned(client: RedisClient, pattern: str) -> Iterator[list[str]]:
+    """Yield names that may be locks, for each step through the keys; a step looks at about a thousand."""
     for place in client.routes.masters():
         cursor: Any = "0"
         while True:
-            cursor, keys = client.at(place, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000, "TYPE", "hash")
-            names = [name for name in map(_text, keys) if not name.startswith(_LEFT_OUT)]
-            for start in range(0, len(names), _AT_ONCE):
-                yield from _held(client, names[start : start + _AT_ONCE])
+            cursor, keys = client.at(
+                place, "SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_IN_A_STEP, "TYPE", "hash"
+            )
+            yield [name for name in map(_text, keys) if not name.startswith(_LEFT_OUT)]
             if _text(cursor) == "0":
                 break
 
@@ -78,7 +106,12 @@ def force_release(client: RedisClient, name: str) -> bool:
     return bool(client.run(FORCE, [name, queue_of(name)], arguments) == 1)
 
 
-def _held(client: RedisClient, names: list[str]) -> Iterator[Held]:
+def _held(client: RedisClient, names: Sequence[str]) -> Iterator[Held]:
+    for start in range(0, len(names), _AT_ONCE):
+        yield from _asked(client, names[start : start + _AT_ONCE])
+
+
+def _asked(client: RedisClient, names: Sequence[str]) -> Iterator[Held]:
     calls = [call for name in names for call in _questions(name)]
     answers = client.together(calls)
     for index, name in enumerate(names):

@@ -110,4 +110,16 @@ DEFECTS = (
         ],
         ["tests/unit/cli/test_kept_letters.py::test_a_replay_of_all_forgets_what_on_dead_did"],
     ),
+    Defect(
+        "locks-of-others-on-the-page",
+        "A lock's name is no pattern.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/redis_lock/lock_name.py",
+                "if isinstance(part, str) else \"*\"",
+                "if not part else part if isinstance(part, str) else \"*\"",
+            )
+        ],
+        ["tests/unit/dashboard/test_locks.py::test_characters_of_patterns_in_a_name_are_plain"],
+    ),
 )

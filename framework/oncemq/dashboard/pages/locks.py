@@ -1,0 +1,47 @@
+"""The locks outside the database that are held for messages of each consumer, now."""
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oncemq.common.error_text import describe
+from oncemq.contracts.strategy import Strategy
+from oncemq.dashboard.rendering import page
+from oncemq.dashboard.site import Site
+from oncemq.errors import OnceMQError
+
+MOST: Final = 200
+"""Locks of a consumer that are shown."""
+
+
+def show(request: Request) -> Response:
+    """List the locks by consumer; a Redis that is away hides only its own."""
+    site: Site = request.app.state.site
+    rows: list[dict[str, Any]] = []
+    problems: list[str] = []
+    cut = taken = False
+    for consumer in site.plan.consumers:
+        # The shards of a consumer share its locks.
+        for strategy in consumer.parts[0].strategies:
+            if type(strategy).locks is Strategy.locks:
+                continue
+            taken = True
+            try:
+                found = strategy.locks(MOST)
+            except OnceMQError as error:
+                problems.append(f"{consumer.name}: {consumer.redact(describe(error))}")
+                continue
+            cut |= not found.complete
+            rows += [
+                {
+                    "consumer": consumer.name,
+                    "lock": held.name,
+                    "owner": held.owner,
+                    "ends in": "" if held.ends_in is None else f"{held.ends_in:.1f} s",
+                    "waiting": held.waiting or "",
+                }
+                for held in found.locks
+            ]
+    values = {"rows": rows, "problems": problems, "cut": cut, "taken": taken}
+    return page(request, "locks.html", values, title="locks")

@@ -1,0 +1,116 @@
+"""The page of locks: those of the app's consumers, with holders and remaining time, on a real Redis and a cluster."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+from types import ModuleType
+
+import pytest
+
+from oncemq.dashboard.pages import locks as page
+from oncemq.redis import RedisClient
+from oncemq.redis.connect import make_client
+from oncemq_strategies.redisson import Lock, lock_survey
+from support.apps.command_line import CommandLine
+from unit.dashboard.conftest import Visitor
+
+
+@pytest.fixture
+def client(any_redis_url: str) -> Iterator[RedisClient]:
+    """Return a client of another program."""
+    client = make_client(any_redis_url)
+    yield client
+    client.close()
+
+
+def visit(line: CommandLine, url: str, name: str) -> Visitor:
+    """Return a visitor of the app, whose consumer `award` locks by this name."""
+    text = line.app.read_text().replace(
+        'award: {topic: order.paid, handler: "handlers:award"}',
+        f'award: {{topic: order.paid, handler: "handlers:award", strategies: [{{redis_lock: {{name: {json.dumps(name)}}}}}, unique_key]}}',
+    )
+    line.app.write_text(f"{text}redis: {{url: {json.dumps(url)}}}\n")
+    return Visitor(line)
+
+
+@pytest.fixture
+def shown(line: CommandLine, any_redis_url: str) -> Iterator[Callable[[str], list[list[str]]]]:
+    """Return a function that returns the rows of the page of an app that locks by this name."""
+    visitors: list[Visitor] = []
+
+    def rows(name: str) -> list[list[str]]:
+        if not visitors:
+            visitors.append(visit(line, any_redis_url, name))
+        found = re.findall(r"<tr>(<td>.*?)</tr>", visitors[0].see("/locks"))
+        return [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in found]
+
+    yield rows
+    for visitor in visitors:
+        visitor.site.close()
+
+
+def test_held_locks_of_a_consumer_are_listed(
+    shown: Callable[[str], list[list[str]]], client: RedisClient, fresh: str
+) -> None:
+    """By name, with holder and remaining time, whoever holds them; other locks are not this app's."""
+    with Lock(client, f"{fresh}-b") as lock, Lock(client, f"{fresh}-a"), Lock(client, f"other-{fresh}"):
+        first, second = shown(f"{fresh}-{{key}}")
+    assert first[:3] == ["award", f"{fresh}-a", lock.owner]
+    assert second[:3] == ["award", f"{fresh}-b", lock.owner]
+    assert 0 < float(first[3].removesuffix(" s")) <= 30
+    assert shown("") == []
+
+
+def test_characters_of_patterns_in_a_name_are_plain(
+    shown: Callable[[str], list[list[str]]], client: RedisClient, fresh: str
+) -> None:
+    """A name with brackets or stars lists its own locks, and not those that its text would match as a pattern."""
+    with Lock(client, f"{fresh}[1]*-a"), Lock(client, f"{fresh}1x-a"):
+        rows = shown(f"{fresh}[1]*-{{key}}")
+    assert [row[1] for row in rows] == [f"{fresh}[1]*-a"]
+
+
+def test_a_hostile_name_is_text(
+    shown: Callable[[str], list[list[str]]], client: RedisClient, fresh: str
+) -> None:
+    """A key may be in the name of a lock."""
+    with Lock(client, f"{fresh}-<script>alert(1)</script>"):
+        rows = shown(f"{fresh}-{{key}}")
+    assert [row[1] for row in rows] == [f"{fresh}-<script>alert(1)</script>"]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("module", "name"), [(page, "MOST"), (lock_survey, "MOST_STEPS")])
+def test_a_page_says_when_there_may_be_more(
+    line: CommandLine,
+    redis_url: str,
+    fresh: str,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    name: str,
+) -> None:
+    """It shows a number of locks, and looks at a number of keys."""
+    said = "There may be more"
+    client, visitor = make_client(redis_url), visit(line, redis_url, f"{fresh}-{{key}}")
+    with Lock(client, f"{fresh}-a"), Lock(client, f"{fresh}-b"):
+        assert said not in visitor.see("/locks")
+        monkeypatch.setattr(module, name, 1)
+        assert said in visitor.see("/locks")
+    client.close()
+    visitor.site.close()
+
+
+def test_a_redis_that_is_away_is_said(line: CommandLine) -> None:
+    """The page says whose locks are not known, and has no traceback."""
+    visitor = visit(line, "redis://127.0.0.1:1/0", "lock-{key}")
+    text = visitor.see("/locks")
+    assert "award: " in text
+    assert "127.0.0.1:1" in text
+    visitor.site.close()
+
+
+def test_an_app_without_locks_says_so(visitor: Visitor) -> None:
+    """In both languages."""
+    assert "No consumer of this app takes locks" in visitor.see("/locks")
+    assert "redis_lock" in visitor.see("/locks?lang=zh")
