@@ -116,8 +116,8 @@ DEFECTS = (
         [
             Edit(
                 "strategies/oncemq_strategies/redis_lock/lock_name.py",
-                "if isinstance(part, str) else \"*\"",
-                "if not part else part if isinstance(part, str) else \"*\"",
+                'if isinstance(part, str) else "*"',
+                'if not part else part if isinstance(part, str) else "*"',
             )
         ],
         ["tests/unit/dashboard/test_locks.py::test_characters_of_patterns_in_a_name_are_plain"],

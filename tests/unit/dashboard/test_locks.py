@@ -53,7 +53,7 @@ def shown(line: CommandLine, any_redis_url: str) -> Iterator[Callable[[str], lis
 def test_held_locks_of_a_consumer_are_listed(
     shown: Callable[[str], list[list[str]]], client: RedisClient, fresh: str
 ) -> None:
-    """By name, with holder and remaining time, whoever holds them; other locks are not this app's."""
+    """By name, with holder and remaining time; other locks are not this app's."""
     with Lock(client, f"{fresh}-b") as lock, Lock(client, f"{fresh}-a"), Lock(client, f"other-{fresh}"):
         first, second = shown(f"{fresh}-{{key}}")
     assert first[:3] == ["award", f"{fresh}-a", lock.owner]
