@@ -49,6 +49,10 @@ PICTURES = {
     "dashboard": ("/", "1280,640", ()),
     "dashboard-dark": ("/dead-letters", "1280,640", ("--blink-settings=preferredColorScheme=0",)),
     "dashboard-key": ("/key?key=order-7", "1280,640", ()),
+    "dashboard-letters": ("/dead-letters", "1280,640", ()),
+    "dashboard-errors": ("/dead-letters?group=1", "1280,480", ()),
+    "dashboard-waiting": ("/waiting", "1280,640", ()),
+    "dashboard-configuration": ("/configuration", "1280,800", ()),
     "dashboard-phone": ("/?lang=zh", "480,900", ()),
 }
 

@@ -5,6 +5,7 @@ from defects.defect import Defect, Edit
 ACCESS = "framework/oncemq/dashboard/access.py"
 PROTECTION = "framework/oncemq/dashboard/protection.py"
 WHO = "tests/unit/dashboard/test_access.py"
+BROWSER = "tests/scenarios/test_dashboard_browser.py"
 PAGES = "framework/oncemq/operate/letter_pages.py"
 LETTERS = "tests/unit/dashboard/test_letter_pages.py"
 SHOWN = "tests/unit/dashboard/test_pages.py"
@@ -121,5 +122,23 @@ DEFECTS = (
             )
         ],
         ["tests/unit/dashboard/test_locks.py::test_characters_of_patterns_in_a_name_are_plain"],
+    ),
+    Defect(
+        "page-refuses-its-own-forms",
+        "A real browser may send the page's forms: it says where they come from.",
+        [Edit(PROTECTION, '"referrer-policy": "same-origin",', '"referrer-policy": "no-referrer",')],
+        [f"{BROWSER}::test_all_of_a_filter_are_replayed_after_a_preview"],
+    ),
+    Defect(
+        "page-wider-than-a-phone",
+        "Long names wrap on a small screen.",
+        [
+            Edit(
+                "framework/oncemq/dashboard/static/style.css",
+                "fit-content(45%) minmax(0, 1fr);",
+                "max-content 1fr;",
+            )
+        ],
+        [f"{BROWSER}::test_no_page_is_wider_than_the_screen"],
     ),
 )
