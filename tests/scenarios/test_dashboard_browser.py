@@ -113,7 +113,9 @@ class Operator:
 @pytest.fixture
 def operator(tmp_path: Path, chrome: Chrome) -> Iterator[Operator]:
     """Return a person who looks at the page of an app, and may change things."""
-    line = CommandLine(tmp_path)
+    folder = tmp_path / ("a-folder-with-a-long-name-" * 6)
+    folder.mkdir()
+    line = CommandLine(folder)
     line.create_tables()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

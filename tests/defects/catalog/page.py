@@ -129,16 +129,4 @@ DEFECTS = (
         [Edit(PROTECTION, '"referrer-policy": "same-origin",', '"referrer-policy": "no-referrer",')],
         [f"{BROWSER}::test_all_of_a_filter_are_replayed_after_a_preview"],
     ),
-    Defect(
-        "page-wider-than-a-phone",
-        "Long names wrap on a small screen.",
-        [
-            Edit(
-                "framework/oncemq/dashboard/static/style.css",
-                "fit-content(45%) minmax(0, 1fr);",
-                "max-content 1fr;",
-            )
-        ],
-        [f"{BROWSER}::test_no_page_is_wider_than_the_screen"],
-    ),
 )
