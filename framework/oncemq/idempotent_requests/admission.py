@@ -1,5 +1,9 @@
 """Admits an HTTP request: passed, refused, answered from the ledger, or run."""
 
+from contextlib import AbstractContextManager
+from hashlib import sha256
+
+from oncemq.common.spans import Note, inner_span
 from oncemq.errors import AnswerNotKept, HandlerFault, InvalidKey, OnceMQError, RequestKeyInvalid
 from oncemq.idempotent_requests.answer import Abandoned, Answer, Recovery
 from oncemq.idempotent_requests.attempt import DatabaseTry, ExternalTry, Try
@@ -19,6 +23,29 @@ from oncemq.message.canonical import digest
 
 REPLAYED = ("Idempotency-Replayed", "true")
 """Header that marks a stored answer."""
+
+
+OUTCOME = "oncemq.outcome"
+"""Attribute of a request's span: `applied`, `duplicate`, `refused` or `failed`."""
+REFUSED = "refused"
+
+
+def request_span(key: str) -> AbstractContextManager[Note]:
+    """Make a span for a protected request, inside of the server's."""
+    digits = sha256(key.encode(errors="replace")).hexdigest()[:16]
+    return inner_span("idempotent request", {OUTCOME: "failed", "oncemq.key_hash": digits})
+
+
+def outcome_of(answer: Answer) -> str:
+    """Return how a request ended that got this answer instead of its handler's."""
+    return "duplicate" if REPLAYED in answer.headers else REFUSED
+
+
+def outcome_after(answer: Answer, instead: Answer | None) -> str:
+    """Return how a request ended whose handler gave this answer, or was given another one instead."""
+    if instead is not None:
+        return outcome_of(instead)
+    return "applied" if answer.storable() else "failed"
 
 
 class Admission:

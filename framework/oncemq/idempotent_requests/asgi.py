@@ -5,7 +5,15 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import replace
 from typing import Any
 
-from oncemq.idempotent_requests.admission import Admission
+from oncemq.common.spans import Note
+from oncemq.idempotent_requests.admission import (
+    OUTCOME,
+    REFUSED,
+    Admission,
+    outcome_after,
+    outcome_of,
+    request_span,
+)
 from oncemq.idempotent_requests.answer import Answer, sent_headers
 from oncemq.idempotent_requests.attempt import Try
 from oncemq.idempotent_requests.body import CollectedBody
@@ -48,12 +56,14 @@ class IdempotentASGI:
         elif isinstance(key, Answer):
             await _send(key, send)
         else:
-            await self._serve(head, key, (scope, receive, send))
+            with request_span(key) as note:
+                await self._serve(head, key, (scope, receive, send), note)
 
-    async def _serve(self, head: Request, key: str, wire: tuple[Scope, Receive, Send]) -> None:
+    async def _serve(self, head: Request, key: str, wire: tuple[Scope, Receive, Send], note: Note) -> None:
         scope, receive, send = wire
         body = await _read(receive, self._desk.rules.max_request)
         if body is None:
+            note(OUTCOME, REFUSED)
             await _send(self._desk.too_large(), send)
             return
         if isinstance(body, _Gone):
@@ -61,24 +71,33 @@ class IdempotentASGI:
         request = replace(head, body=body)
         admitted = await self._capacity.arrive(lambda: self._desk.admit(request, key), _undo)
         if isinstance(admitted, Answer):
+            note(OUTCOME, outcome_of(admitted))
             await _send(admitted, send)
             return
         # Extensions are other ways to send an answer, bypassing us.
         inner = ({**scope, "extensions": {}}, _again(body, receive), send)
         if self._desk.rules.exposed:
-            await self._carry_out(admitted, inner, _Turn(None))
+            await self._carry_out(admitted, inner, _Turn(None), note)
         else:
-            await self._carry_out(admitted, inner, _Turn(self._capacity.turn()))
+            await self._carry_out(admitted, inner, _Turn(self._capacity.turn()), note)
 
-    async def _carry_out(self, one: Try, wire: tuple[Scope, Receive, Send], turn: "_Turn") -> None:
+    async def _carry_out(
+        self, one: Try, wire: tuple[Scope, Receive, Send], turn: "_Turn", note: Note
+    ) -> None:
+        async def answered(answer: Answer) -> Answer | None:
+            instead = await thread(lambda: desk.answered(one, answer))
+            note(OUTCOME, outcome_after(answer, instead))
+            return instead
+
         scope, receive, send = wire
         desk, thread = self._desk, self._capacity.work
         with CollectedBody(desk.rules.max_answer) as body:
-            held = _HeldBack(body, send, lambda answer: thread(lambda: desk.answered(one, answer)), turn)
+            held = _HeldBack(body, send, answered, turn)
             try:
                 await turn.take()
                 refused = await thread(lambda: desk.opened(one))
                 if refused is not None:
+                    note(OUTCOME, REFUSED)
                     await _send(refused, send)
                     return
                 held.called = True

@@ -6,7 +6,15 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
-from oncemq.idempotent_requests.admission import Admission
+from oncemq.common.spans import Note
+from oncemq.idempotent_requests.admission import (
+    OUTCOME,
+    REFUSED,
+    Admission,
+    outcome_after,
+    outcome_of,
+    request_span,
+)
 from oncemq.idempotent_requests.answer import Answer, sent_headers
 from oncemq.idempotent_requests.attempt import Try
 from oncemq.idempotent_requests.body import CollectedBody
@@ -43,19 +51,30 @@ class IdempotentWSGI:
             return self._app(environ, start_response)
         if isinstance(key, Answer):
             return _send(key, start_response)
+        with request_span(key) as note:
+            return self._serve(head, key, environ, start_response, note)
+
+    def _serve(
+        self, head: Request, key: str, environ: Environ, start_response: StartResponse, note: Note
+    ) -> Iterable[bytes]:
         body = _read(environ, self._desk.rules.max_request)
         if body is None:
+            note(OUTCOME, REFUSED)
             return _send(self._desk.too_large(), start_response)
         admitted = self._desk.admit(replace(head, body=body), key)
         if isinstance(admitted, Answer):
+            note(OUTCOME, outcome_of(admitted))
             return _send(admitted, start_response)
         refused = self._desk.opened(admitted)
         if refused is not None:
+            note(OUTCOME, REFUSED)
             return _send(refused, start_response)
         environ |= {"wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body))}
-        return self._carry_out(admitted, environ, start_response)
+        return self._carry_out(admitted, environ, start_response, note)
 
-    def _carry_out(self, one: Try, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    def _carry_out(
+        self, one: Try, environ: Environ, start_response: StartResponse, note: Note
+    ) -> Iterable[bytes]:
         held = _HeldBack(self._desk.rules.max_answer)
         try:
             with lending(one):
@@ -70,6 +89,7 @@ class IdempotentWSGI:
         except BaseException:
             held.body.close()
             raise
+        note(OUTCOME, outcome_after(answer, instead))
         if instead is not None:
             held.body.close()
             return _send(instead, start_response)

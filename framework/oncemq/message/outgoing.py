@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from oncemq.common.clock import Clock, SystemClock
 from oncemq.common.durations import LONGEST_DELAY, delay_of, format_duration
-from oncemq.errors import MessageRefused, Unpublishable
+from oncemq.errors import BrokerError, MessageRefused, Unpublishable
 from oncemq.message.decoding import Decoder
 from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq.message.headers import CONTENT_ENCODING, CONTENT_TYPE, PREFIX
@@ -123,6 +123,20 @@ class Publishing:
     message_id: str
 
 
+Answers = list[BrokerError | None]
+"""The error of each message; None for those that the broker has confirmed."""
+
+
+class TopicTrace(Protocol):
+    """Writes and measures the traces of the messages that are published to a topic."""
+
+    def __call__(self, headers: dict[str, str], message_id: str) -> None:
+        """Write the current trace into the headers of a message with this id."""
+
+    def sending(self, messages: Sequence[OutgoingMessage], send: Callable[[], Answers]) -> Answers:
+        """Return what `send` returns, which sends these messages to the broker."""
+
+
 class Claims(Protocol):
     """Keeps large bodies in a store; see `oncemq.message.claims`."""
 
@@ -147,7 +161,7 @@ class OutgoingTopic:
         reader: finds key, version and identity, which every message must have; None if the topic declares no key.
         unroutable: what to do with messages that the broker cannot route.
         max_headers: the broker's limit in bytes for names and values of headers; None = no limit.
-        trace: writes the current trace into the headers of a message with this id; None = not traced.
+        trace: traces the messages; None = not traced.
         delays: how messages are published for later.
         hooks: called with each message, in order.
         claims: keeps large bodies in a store; None = they are sent.
@@ -178,7 +192,7 @@ class OutgoingTopic:
         reader: Reader | None,
         unroutable: WhenUnroutable = WhenUnroutable.WAIT,
         max_headers: int | None = None,
-        trace: Callable[[dict[str, str], str], None] | None = None,
+        trace: TopicTrace | None = None,
         delays: Delays = Delays(),
         hooks: Sequence[OnPublish] = (),
         claims: Claims | None = None,
@@ -327,6 +341,10 @@ class OutgoingTopic:
             self._trace(headers, message_id)
         self._check_size(headers)
         return headers
+
+    def sending(self, messages: Sequence[OutgoingMessage], send: Callable[[], Answers]) -> Answers:
+        """Return what `send` returns, which sends these messages to the broker; it is traced."""
+        return send() if self._trace is None else self._trace.sending(messages, send)
 
     def _check_size(self, headers: Mapping[str, str]) -> None:
         """Refuse headers that the broker would refuse each time the outbox sends them."""

@@ -24,7 +24,8 @@ from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import Culprits, Outcome, Verdict
 from oncemq.errors import Signal
 from oncemq.handler.binding import BoundHandler
-from oncemq.message.envelope import Delivery, Message
+from oncemq.message.envelope import Delivery, Message, OutgoingMessage
+from oncemq.message.outgoing import Answers
 from oncemq.observe.events import Observer
 from oncemq.observe.fields import handler_trace
 from oncemq.observe.logs import now_handled
@@ -32,6 +33,7 @@ from oncemq.observe.logs import now_handled
 _TRACEPARENT: Final = "traceparent"
 _CARRIED: Final = ("traceparent", "tracestate", "baggage")
 _SAMPLED: Final = 1
+_SHORTEST: Final = 55
 _CRCS: Final = 2**32
 _MOST_LINKS: Final = 64
 _SECOND: Final = 1_000_000_000
@@ -135,6 +137,77 @@ def _hand_on(headers: dict[str, str]) -> None:
     headers.setdefault(_TRACEPARENT, f"00-{getrandbits(128) or 1:032x}-{getrandbits(64) or 1:016x}-00")
 
 
+class TracedTopic:
+    """Traces the messages that are published to a topic.
+
+    Args:
+        tracer: makes the spans.
+        system: the kind of the topic's broker.
+        topic: the topic's name.
+    """
+
+    def __init__(self, tracer: trace.Tracer, system: str, topic: str) -> None:
+        self._tracer = tracer
+        self._topic = topic
+        self._shared = {"messaging.system": system, "messaging.destination.name": topic}
+        self._created = {**self._shared, "messaging.operation.type": "create"} | _named("publish")
+        self._sent = {**self._shared, "messaging.operation.type": "send"} | _named("send")
+
+    def __call__(self, headers: dict[str, str], message_id: str) -> None:
+        """Write the current trace into a message's headers, with a span of its own if it is sampled."""
+        current = trace.get_current_span()
+        if not current.is_recording():
+            if current.get_span_context().is_valid:
+                propagate.inject(headers)
+            else:
+                _hand_on(headers)
+            return
+        own = {**self._created, "messaging.message.id": message_id}
+        with self._tracer.start_as_current_span(
+            f"publish {self._topic}", kind=SpanKind.PRODUCER, attributes=own
+        ):
+            propagate.inject(headers)
+
+    def sending(self, messages: Sequence[OutgoingMessage], send: Callable[[], Answers]) -> Answers:
+        """Send messages, with a span if one of them is sampled: a child of a lone message's, else it links to theirs."""
+        sampled = [message.headers for message in messages if _flag_of(message.headers)]
+        if not sampled:
+            return send()
+        alone = propagate.extract(sampled[0], context=Context()) if len(messages) == 1 else None
+        links = [] if alone is not None else [Link(_span_context(found)) for found in sampled[:_MOST_LINKS]]
+        own: dict[str, Any] = {**self._sent, "messaging.batch.message_count": len(messages)}
+        span = self._tracer.start_span(
+            f"send {self._topic}", alone or Context(), SpanKind.CLIENT, attributes=own, links=links
+        )
+        with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+            answers = send()
+            errors = [error for error in answers if error is not None]
+            if errors:
+                span.set_attributes({"error.type": name_of(errors[0]), "oncemq.unconfirmed": len(errors)})
+                span.set_status(Status(StatusCode.ERROR))
+            return answers
+
+
+def _named(operation: str) -> dict[str, str]:
+    return {"messaging.operation.name": operation}
+
+
+def _flag_of(headers: Mapping[str, str]) -> bool | None:
+    """Return whether the trace in a message's headers is sampled; None without one that can be read."""
+    decided = headers.get(_TRACEPARENT)
+    if decided is None or len(decided) < _SHORTEST:
+        return None
+    try:
+        return bool(int(decided[53:55], 16) & _SAMPLED)
+    except ValueError:
+        return None
+
+
+def _span_context(headers: Mapping[str, str]) -> trace.SpanContext:
+    found = propagate.extract(headers, context=Context())
+    return trace.get_current_span(found).get_span_context()
+
+
 class Tracing(Observer):
     """Makes the spans of one process.
 
@@ -150,35 +223,14 @@ class Tracing(Observer):
         self._open: dict[Delivery, _Processing] = {}
         self._consumers: dict[str, TracedConsumer] = {}
 
-    def publishing(self, system: str, topic: str) -> Callable[[dict[str, str], str], None]:
-        """Return a function that writes the current trace into a message's headers, with a span of its own if it is sampled.
+    def publishing(self, system: str, topic: str) -> "TracedTopic":
+        """Return what traces the messages that are published to a topic.
 
         Args:
             system: the kind of the topic's broker.
             topic: the topic's name.
         """
-        attributes = {
-            "messaging.system": system,
-            "messaging.operation.type": "create",
-            "messaging.operation.name": "publish",
-            "messaging.destination.name": topic,
-        }
-
-        def inject(headers: dict[str, str], message_id: str) -> None:
-            current = trace.get_current_span()
-            if not current.is_recording():
-                if current.get_span_context().is_valid:
-                    propagate.inject(headers)
-                else:
-                    _hand_on(headers)
-                return
-            own = {**attributes, "messaging.message.id": message_id}
-            with self._tracer.start_as_current_span(
-                f"publish {topic}", kind=SpanKind.PRODUCER, attributes=own
-            ):
-                propagate.inject(headers)
-
-        return inject
+        return TracedTopic(self._tracer, system, topic)
 
     def traced(self, handler: BoundHandler, consumer: TracedConsumer) -> BoundHandler:
         """Return the handler with spans around its calls."""
@@ -233,12 +285,8 @@ class Tracing(Observer):
         here.stages.clear()
 
     def _sampled(self, message: Message) -> bool:
-        decided = message.headers.get(_TRACEPARENT)
-        if decided is not None and len(decided) >= 55:
-            try:
-                return bool(int(decided[53:55], 16) & _SAMPLED)
-            except ValueError:
-                pass
+        if (decided := _flag_of(message.headers)) is not None:
+            return decided
         # By the message, not by chance: its duplicates and retries are decided alike, also after its handler has run.
         mark = message.message_id.encode(errors="replace") if message.message_id else message.body
         return crc32(mark) < self._share * _CRCS
@@ -360,7 +408,9 @@ class Tracing(Observer):
     def _batch_span(self, consumer: TracedConsumer, items: list[Item]) -> Iterator[None]:
         """Make a span for a call with these items current, if one of them is sampled."""
         contexts = [
-            self._context(item.delivery.message) for item in items if self._sampled(item.delivery.message)
+            _span_context(item.delivery.message.headers)
+            for item in items
+            if self._sampled(item.delivery.message)
         ]
         if not contexts:
             yield
@@ -379,8 +429,3 @@ class Tracing(Observer):
                 span.set_status(Status(StatusCode.ERROR, consumer.redact(describe(error))))
                 self._note_error(span, error, consumer.redact)
                 raise
-
-    @staticmethod
-    def _context(message: Message) -> trace.SpanContext:
-        found = propagate.extract(message.headers, context=Context())
-        return trace.get_current_span(found).get_span_context()

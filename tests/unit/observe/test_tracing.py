@@ -20,9 +20,10 @@ from oncemq import App, Batch, Publisher
 from oncemq.common.redaction import Redactor
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import PROCEED
+from oncemq.errors import BrokerUnavailable
 from oncemq.handler.binding import BoundHandler
-from oncemq.message.envelope import Delivery, Message
-from oncemq.observe.tracing import TracedConsumer, Tracing
+from oncemq.message.envelope import Delivery, Message, OutgoingMessage
+from oncemq.observe.tracing import TracedConsumer, TracedTopic, Tracing
 from oncemq.testing import TestApp
 from suites.kit.conftest import Base, Effect
 
@@ -97,6 +98,62 @@ def test_a_trace_runs_from_the_producer_through_the_outbox_to_the_next_consumer(
     assert published.context is not None
     assert second.parent.span_id == published.context.span_id
     assert (first.kind, published.kind) == (trace.SpanKind.CONSUMER, trace.SpanKind.PRODUCER)
+
+
+def test_a_sent_message_has_a_span_for_that_in_its_trace() -> None:
+    """From the outbox: a child of the span that published it, when the broker has confirmed it."""
+    with started(pass_on) as app:
+        app.publish("orders", ORDER, headers=SAMPLED)
+    (published,), (sent,) = spans("publish paid"), spans("send paid")
+    assert published.context is not None
+    assert sent.parent is not None
+    assert (sent.parent.span_id, trace_of(sent)) == (published.context.span_id, TRACE)
+    assert sent.kind is trace.SpanKind.CLIENT
+    found = attributes(sent)
+    assert (found["messaging.operation.type"], found["messaging.batch.message_count"]) == ("send", 1)
+    assert sent.status.status_code is trace.StatusCode.UNSET
+
+
+def _topic(system: str = "rabbitmq") -> TracedTopic:
+    return Tracing().publishing(system, "paid")
+
+
+def _headers(number: int, flags: str = "01") -> dict[str, str]:
+    return {"traceparent": f"00-{TRACE}-{number + 1:016x}-{flags}"}
+
+
+def test_messages_that_are_sent_together_have_one_span_that_links_to_theirs() -> None:
+    """Of those that are sampled, at most 64."""
+    messages = [
+        OutgoingMessage(b"", headers=_headers(number, "00" if number == 1 else "01")) for number in range(80)
+    ]
+    _topic().sending(messages, lambda: [None] * 80)
+    (sent,) = spans("send paid")
+    assert sent.parent is None
+    found = [link.context.span_id for link in sent.links]
+    assert (found[:2], len(found)) == ([1, 3], 64)
+    assert attributes(sent)["messaging.batch.message_count"] == 80
+
+
+@pytest.mark.parametrize("headers", [{}, {"traceparent": "no trace"}, _headers(1, "00")])
+def test_messages_that_are_not_sampled_are_sent_without_a_span(headers: dict[str, str]) -> None:
+    """Their number does not matter."""
+    _topic().sending([OutgoingMessage(b"", headers=headers)] * 2, lambda: [None, None])
+    assert spans("send paid") == []
+
+
+def test_a_span_says_that_its_messages_were_not_confirmed() -> None:
+    """How many, and the kind of the first error; not its text, which may name the broker's address."""
+    error = BrokerUnavailable("amqp://user:secret@host is away")
+    answers = _topic().sending([OutgoingMessage(b"", headers=_headers(1))] * 3, lambda: [None, error, error])
+    assert answers == [None, error, error]
+    (sent,) = spans("send paid")
+    assert (attributes(sent)["error.type"], attributes(sent)["oncemq.unconfirmed"]) == (
+        "BrokerUnavailable",
+        2,
+    )
+    assert sent.status.status_code is trace.StatusCode.ERROR
+    assert "secret" not in sent.to_json()
 
 
 def test_a_span_says_what_became_of_its_message() -> None:

@@ -81,7 +81,7 @@ def test_a_collector_receives_one_trace_of_every_consumer(folder: Path) -> None:
     resources = [part for request in received for part in request.resource_spans]
     found = [span for part in resources for scope in part.scope_spans for span in scope.spans]
     of_trace = {span.name for span in found if span.trace_id.hex() == TRACE}
-    assert of_trace == {"process orders", "publish paid", "process paid"}
+    assert of_trace == {"process orders", "publish paid", "send paid", "process paid"}
     assert {span.name for span in found} >= {"unit orders", "load", "handle", "save", "commit"}
     services = {
         value.value.string_value

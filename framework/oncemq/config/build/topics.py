@@ -20,7 +20,7 @@ from oncemq.errors import OnceMQError
 from oncemq.message.claims.claim_check import MOST, OVER, ClaimCheck
 from oncemq.message.claims.store import Store
 from oncemq.message.decoding import Decoder
-from oncemq.message.outgoing import DelayBy, Delays, OutgoingTopic, WhenUnroutable
+from oncemq.message.outgoing import DelayBy, Delays, OutgoingTopic, TopicTrace, WhenUnroutable
 from oncemq.message.reader import Reader
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _topic(
     report: Reporter,
     consumed: Collection[str],
     max_headers: int | None,
-    trace: Callable[[dict[str, str], str], None] | None,
+    trace: TopicTrace | None,
     delays: Delays,
     claims: ClaimCheck | None,
 ) -> OutgoingTopic | None:

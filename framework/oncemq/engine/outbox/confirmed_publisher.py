@@ -62,11 +62,14 @@ class Publishing:
         topic = self._topics.get(name)
         if topic is None:
             return [BrokerRefused(unknown_topic(name, self._topics))] * len(messages)
+        return topic.sending(messages, lambda: self._sent(topic, messages))
+
+    def _sent(self, topic: OutgoingTopic, messages: Sequence[OutgoingMessage]) -> list[BrokerError | None]:
         if any(message.due_at is not None for message in messages):
             now = topic.delays.clock.now()
             messages = [message.timed(now) for message in messages]
         try:
-            answers = self._adapter(topic.broker).publish(name, topic.options, messages)
+            answers = self._adapter(topic.broker).publish(topic.name, topic.options, messages)
         except BrokerError as error:
             return [error] * len(messages)
         return [_error(answer) for answer in answers]
