@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 
 import pytest
+import structlog
 
 with suppress(ModuleNotFoundError):  # not in the environments of single clients
     from hypothesis import HealthCheck, settings
@@ -28,6 +29,18 @@ def _apps_of_their_own() -> Iterator[None]:
     sys.path[:] = path
     for name in APPS_MODULES:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_their_own() -> Iterator[None]:
+    """Leave structlog as it was found: unconfigured, the framework is quiet.
+
+    `capture_logs` and an app that ran leave it configured; each later failure would be printed with all local variables, which
+    takes processor time and, on a busy machine, longer than the pause after which a message is tried again.
+    """
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -184,7 +184,7 @@ def test_a_predecessor_that_does_not_drain_is_killed_at_the_end_of_the_grace(sup
     [old] = app.wait_for("started-0")
     app.send(signal.SIGUSR1)
     app.wait_for("DONE-0-1-reload")
-    assert app.pids("death-0--9-True") == [old]
+    assert app.wait_for("death-0--9-True") == [old]
     app.send(signal.SIGUSR1)
     app.wait_for("DONE-1-0-reload")
     app.send(signal.SIGTERM)

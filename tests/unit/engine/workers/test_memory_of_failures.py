@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import structlog
 from sqlalchemy import Engine, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
@@ -37,12 +36,7 @@ class Order:
 
 @pytest.fixture(autouse=True)
 def uncollected() -> Iterator[None]:
-    """Turn Python's search for cycles off.
-
-    A test that captured logs leaves structlog configured: its own renderer then prints tracebacks with local variables, and
-    reading these makes cycles.
-    """
-    structlog.reset_defaults()
+    """Turn Python's search for cycles off."""
     gc.collect()
     gc.disable()
     yield
