@@ -13,15 +13,21 @@ from oncemq.ledger.records import final_failures
 from oncemq.ledger.records.forgetting import Choice, Record
 
 _LAST_PAGES: Final = 8
+_ASKED: Final = DIGEST.format("CAST(:key AS text)")
 _COLUMNS: Final = "identity, coalesce(key, identity) AS key, processed_at, fingerprint, result"
 
 
 def of_key(connection: Connection, consumer: str, key: str) -> list[dict[str, object]]:
-    """Return the applied messages of a key, as `processed.of_key` does, of one consumer; reads whole tables."""
+    """Return the applied messages of a key, as `processed.of_key` does, of one consumer.
+
+    By an index in generations that are sealed and compact; of the others it reads the whole table.
+    """
     rows: list[dict[str, object]] = []
     for generation in _own(connection, consumer):
+        table = generation.table
         found = text(
-            f"SELECT {_COLUMNS} FROM {generation.table} WHERE coalesce(key, identity) = :key ORDER BY processed_at"
+            f"SELECT {_COLUMNS} FROM {table} WHERE key = :key UNION ALL SELECT {_COLUMNS} FROM {table}"
+            f" WHERE key IS NULL AND identity = :key AND {DIGEST.format('identity')} = {_ASKED} ORDER BY processed_at"
         )
         rows = [
             {"consumer": consumer, **row} for row in connection.execute(found, {"key": key}).mappings()

@@ -210,27 +210,40 @@ def adopt(engine: Engine, former: str, consumer: str) -> int:
 
 
 def not_compact(engine: Engine, consumer: str) -> list[str]:
-    """Return the tables of sealed generations whose index was not rebuilt yet."""
+    """Return the tables of sealed generations that were not made compact, or have no index of their keys, yet."""
     sealed = select(_T.id).where(
         _T.consumer == consumer, _T.sealed_at.is_not(None), _T.retired_at.is_(None), ~_T.legacy
     )
     with engine.connect() as connection:
         names = [table_name(number) for number in connection.execute(sealed.order_by(_T.id)).scalars().all()]
-        return [name for name in names if _comment(connection, name) != _COMPACT]
+        return [
+            name
+            for name in names
+            if _comment(connection, name) != _COMPACT or not _has_keys(connection, name)
+        ]
 
 
 def compact(engine: Engine, consumer: str) -> list[str]:
-    """Rebuild the index of each sealed generation once, and clean its table; returns their names.
+    """Rebuild the index of each sealed generation once, clean its table, and index its keys; returns their names.
 
-    Units go on meanwhile: no step takes a lock that conflicts with reading and inserting.
+    Units go on meanwhile: no step takes a lock that conflicts with reading and inserting. Keys are indexed here, for
+    operators, so that no insert pays for it; a key that is the identity is found by the identity.
     """
     names = not_compact(engine, consumer)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for name in names:
             # What an interrupted rebuild has left behind.
             connection.execute(text(f"DROP INDEX CONCURRENTLY IF EXISTS {name}_id_ccnew"))
-            connection.execute(text(f"VACUUM (FREEZE, ANALYZE, TRUNCATE false) {name}"))
-            connection.execute(text(f"REINDEX INDEX CONCURRENTLY {name}_id"))
+            connection.execute(text(f"DROP INDEX CONCURRENTLY IF EXISTS {name}_key"))
+            # Earlier versions made it compact without an index of keys.
+            if _comment(connection, name) != _COMPACT:
+                connection.execute(text(f"VACUUM (FREEZE, ANALYZE, TRUNCATE false) {name}"))
+                connection.execute(text(f"REINDEX INDEX CONCURRENTLY {name}_id"))
+            connection.execute(
+                text(
+                    f"CREATE INDEX CONCURRENTLY {name}_key ON {name} (key) WITH (fillfactor = 100) WHERE key IS NOT NULL"
+                )
+            )
             connection.execute(text(f"COMMENT ON TABLE {name} IS '{_COMPACT}'"))
     return names
 
@@ -245,6 +258,7 @@ def _accept_in_old_table(connection: Connection, consumer: str) -> None:
 
 
 _COMPACT: Final = "oncemq: sealed and compact"
+"""Never another text: processes of an earlier version, in a rolling upgrade, would rebuild everything again."""
 
 
 def _drop(engine: Engine, number: int, *, legacy: bool) -> bool:
@@ -287,6 +301,12 @@ def _comment(connection: Connection, name: str) -> str | None:
         text("SELECT obj_description(CAST(:name AS regclass), 'pg_class')"), {"name": name}
     ).scalar()
     return found
+
+
+def _has_keys(connection: Connection, name: str) -> bool:
+    """Return whether the index of keys is there and complete; an interrupted build leaves an invalid one."""
+    found = text("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:name)")
+    return bool(connection.execute(found, {"name": f"{name}_key"}).scalar())
 
 
 def _next_number(connection: Connection) -> int:

@@ -325,6 +325,7 @@ def test_sealed_generations_become_compact_once(begun: Engine, bulk: GenerationB
         grown = connection.scalar(text(f"SELECT pg_relation_size('{table}_id')"))
     with begun.begin() as connection:
         connection.execute(text(f"CREATE INDEX {table}_id_ccnew ON {table} (key)"))
+        connection.execute(text(f"CREATE INDEX {table}_key ON {table} (result)"))
     with begun.begin() as unit:
         put(bulk, unit, "a")
         unit.commit()
@@ -332,5 +333,8 @@ def test_sealed_generations_become_compact_once(begun: Engine, bulk: GenerationB
     assert rotation.compact(begun, SCOPE) == []
     with begun.begin() as connection:
         assert connection.scalar(text(f"SELECT pg_relation_size('{table}_id')")) < grown
-        assert connection.scalar(text(f"SELECT count(*) FROM pg_indexes WHERE tablename = '{table}'")) == 2
+        found = text(f"SELECT indexname, indexdef FROM pg_indexes WHERE tablename = '{table}'")
+        indexes = {row[0]: row[1] for row in connection.execute(found)}
+        assert set(indexes) == {f"{table}_id", f"{table}_at", f"{table}_key"}
+        assert "(key)" in indexes[f"{table}_key"]
         assert put(bulk, connection, "order 7") == set()

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from oncemq.ledger import purge
-from oncemq.ledger.generations import registry, rotation
+from oncemq.ledger.generations import records, registry, rotation
 from oncemq.ledger.generations.bulk import GenerationBulk
 from oncemq.ledger.purge import Aged
 from oncemq.ledger.records import processed
@@ -105,6 +105,45 @@ def test_a_unit_changes_its_records_by_index(full: Engine) -> None:
         bulk.delete(connection, SCOPE, ["b"])
     for statement, parameters in statements[-2:]:
         assert "Index Scan using oncemq_processed" in plan_of(full, statement, parameters)
+
+
+def test_a_key_is_found_by_index_in_every_sealed_generation(full: Engine) -> None:
+    """`inspect KEY` reads no sealed generation: neither where the key is the identity, nor where it is stored."""
+    with full.begin() as connection:
+        sealed = registry.generations_of(connection, SCOPE)[1].table
+        connection.execute(
+            text(f"INSERT INTO {sealed} VALUES (now(), 'alone', NULL), (now(), 'v2', 'stored')")
+        )
+    rotation.compact(full, SCOPE)
+    for key, identities in (("alone", ["alone"]), ("stored", ["v2"])):
+        with heard(full) as statements, full.begin() as connection:
+            found = records.of_key(connection, SCOPE, key)
+        assert [(row["identity"], row["key"]) for row in found] == [(name, key) for name in identities]
+        (asked,) = [each for each in statements if f"FROM {sealed} " in each[0]]
+        shown = plan_of(full, *asked)
+        assert f"Index Scan using {sealed}_key" in shown
+        assert f"Index Scan using {sealed}_id" in shown
+        assert "Seq Scan" not in shown
+
+
+def test_a_generation_that_an_earlier_version_made_compact_gets_the_index_of_keys(full: Engine) -> None:
+    """Its other index is not built again."""
+    with full.begin() as connection:
+        for each in registry.generations_of(connection, SCOPE):
+            if not each.legacy:
+                connection.execute(text(f"COMMENT ON TABLE {each.table} IS 'oncemq: sealed and compact'"))
+    with heard(full) as statements:
+        names = rotation.compact(full, SCOPE)
+    assert len(names) == 2
+    with full.connect() as connection:
+        said = text(
+            "SELECT count(*) FROM pg_class WHERE obj_description(oid, 'pg_class') = 'oncemq: sealed and compact'"
+        )
+        # Two sealed ones and the open one: an earlier version that runs beside sees nothing to do.
+        assert connection.scalar(said) == 3
+    assert sum(statement.startswith("CREATE INDEX") for statement, _ in statements) == 2
+    assert not any(statement.startswith(("REINDEX", "VACUUM")) for statement, _ in statements)
+    assert rotation.compact(full, SCOPE) == []
 
 
 @pytest.mark.parametrize("name", sorted(_AGED))
