@@ -91,6 +91,12 @@ def test_what_cannot_work_is_refused(options: dict[str, object], text: str) -> N
             Severity.WARNING,
             "maxDelayTimeMills",
         ),
+        (
+            {"name_servers": ["n"]},
+            {"options": {"tags": ["a"]}, "routes_by": "headers.tags", "routes": ("a", "b")},
+            Severity.WARNING,
+            "the route 'b' never matches",
+        ),
     ],
 )
 def test_check(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from difflib import get_close_matches
 from importlib.util import find_spec
 
 from oncemq.common.durations import format_duration
@@ -9,7 +10,8 @@ from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import Subscription
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import ConfigError
-from oncemq_adapters.rocketmq.names import group_of, read_topic
+from oncemq_adapters.rocketmq.names import TopicOptions, group_of, read_topic
+from oncemq_adapters.rocketmq.properties import TAGS_HEADER
 
 KEPT = timedelta(hours=72)
 """RocketMQ's default; whatever is older is deleted, consumed or not."""
@@ -43,10 +45,33 @@ def check_consumer(facts: ConsumerFacts, namespace: str) -> Iterator[Problem]:
             "replay is read after that",
             severity=Severity.WARNING,
         )
+    yield from check_routes(facts, topic)
     if topic.fifo and facts.attempts > 1:
         yield Problem(
             "a fifo topic's retries are counted in memory: after a restart a message has its attempts again",
             "nothing, if that is acceptable; else leave out fifo and let a strategy keep the order of each key",
             "retry",
+            Severity.WARNING,
+        )
+
+
+def check_routes(facts: ConsumerFacts, topic: TopicOptions) -> Iterator[Problem]:
+    """Warn of each route by tag whose tag the consumer does not subscribe to: brokers skip its messages.
+
+    Not an error, since retries from before a change of the tags still arrive.
+    """
+    if not topic.tags or facts.routes_by.strip() != f"headers.{TAGS_HEADER}":
+        return
+    tags = sorted(topic.tags)
+    for value in facts.routes:
+        if value in topic.tags:
+            continue
+        close = get_close_matches(value, tags, n=1, cutoff=0.6)
+        yield Problem(
+            f"the route {value!r} never matches: the topic's tags are {', '.join(map(repr, tags))}",
+            f"did you mean {close[0]!r}? Or add {value!r} to tags"
+            if close
+            else f"add {value!r} to tags, or leave the route out",
+            "routes",
             Severity.WARNING,
         )

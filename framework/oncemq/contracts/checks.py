@@ -54,6 +54,8 @@ class ConsumerFacts:
         options: the topic's broker options as declared.
         longest_pause: the longest single pause between two attempts.
         publishes: the handler requests a `Publisher`.
+        routes_by: the expression of the value that chooses the handler; empty without routes.
+        routes: the values that have a handler.
     """
 
     app: str
@@ -80,3 +82,5 @@ class ConsumerFacts:
     options: Mapping[str, Any] = field(default_factory=dict)
     longest_pause: timedelta = timedelta(0)
     publishes: bool = False
+    routes_by: str = ""
+    routes: tuple[str, ...] = ()

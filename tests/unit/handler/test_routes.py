@@ -9,9 +9,10 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from oncemq import App, ConfigError, Publisher
+from oncemq.config import load
 from oncemq.handler.routes import text_of
 from oncemq.testing import TestApp
-from support.declared import BASE, HANDLERS, loaded, problems
+from support.declared import BASE, HANDLERS, declare, loaded, problems
 
 
 class Base(DeclarativeBase):
@@ -273,3 +274,15 @@ def test_the_key_must_be_a_field_of_each_routes_type(tmp_path: Path) -> None:
         "body.id names a field that Strict does not have"
         in problems(tmp_path, text, handlers=HANDLERS + handlers)[0]
     )
+
+
+def test_a_route_by_a_tag_that_is_not_subscribed_to_is_warned_of_at_its_line(tmp_path: Path) -> None:
+    """By a RocketMQ consumer, before it starts; a route below `handlers` counts, too."""
+    text = declared("paid: MODULE:handle, handlers: {late: MODULE:handle}", by="by: headers.tags, ")
+    text = text.replace("scripted://host", "rocketmq://host").replace(
+        "[decide]", "[unique_key], tags: [paid]"
+    )
+    app = load(declare(tmp_path, text), environment={})
+    (warning,) = [str(each) for each in app.warnings if "never matches" in str(each)]
+    assert "app.yaml:7:" in warning
+    assert "count: the route 'late' never matches: the topic's tags are 'paid'" in warning

@@ -8,7 +8,7 @@ from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import Subscription
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import ConfigError
-from oncemq_adapters.rocketmq.checks import KEPT
+from oncemq_adapters.rocketmq.checks import KEPT, check_routes
 from oncemq_adapters.rocketmq.delays import LONGEST
 from oncemq_adapters.rocketmq.grpc.settings import Settings
 from oncemq_adapters.rocketmq.grpc.topics import read_proxied
@@ -55,6 +55,7 @@ def check_consumer(facts: ConsumerFacts, settings: Settings) -> Iterator[Problem
             f"set the broker's lease to {format_duration(_EXTENDED_IN_TIME)} or more",
             "broker.lease",
         )
+    yield from check_routes(facts, topic.options)
     if topic.fifo and facts.attempts > NATIVE_ATTEMPTS:
         yield Problem(
             f"RocketMQ counts the tries of a fifo group itself and gives up after {NATIVE_ATTEMPTS}, without the cause",

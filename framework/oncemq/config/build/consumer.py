@@ -33,7 +33,7 @@ from oncemq.config.build.consumer_rules import (
     check_rate,
     check_times,
 )
-from oncemq.config.build.importing import import_object
+from oncemq.config.build.importing import import_object, reference_of
 from oncemq.config.build.payload_fields import check_fields
 from oncemq.config.build.reader import build_reader
 from oncemq.config.build.retry_rules import with_rules
@@ -316,7 +316,7 @@ def _bind(
         try:
             bound = bind(
                 function,
-                name=_name_of(function, named[value]),
+                name=reference_of(function, named[value]),
                 provided=provided,
                 shared={Publisher: publishers.of_run},
                 effects=settled.effects,
@@ -359,12 +359,6 @@ def _publishable(
         if name not in topics:
             around.report.at(settled.path(f"publishes[{index}]"), unknown_topic(name, topics))
     return {name: topics[name] for name in settled.publishes if name in topics}
-
-
-def _name_of(function: Any, named: Any) -> str:
-    if isinstance(named, str):
-        return named
-    return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', repr(function))}"
 
 
 def _check(
@@ -447,4 +441,6 @@ def facts_of(
         options=written(settled.options),
         longest_pause=settled.retry.longest_pause(),
         publishes=handler.publishes if handler is not None else False,
+        routes_by=settled.routes.by if settled.routes is not None else "",
+        routes=tuple(settled.routes.handlers) if settled.routes is not None else (),
     )

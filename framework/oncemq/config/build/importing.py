@@ -37,6 +37,13 @@ def import_object(reference: str, folder: Path) -> Any:
     return found
 
 
+def reference_of(function: Any, named: Any) -> str:
+    """Return `module:name` of a function: as the file says it, else by the function itself."""
+    if isinstance(named, str):
+        return named
+    return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', repr(function))}"
+
+
 def _import_module(name: str, folder: Path) -> Any:
     try:
         return importlib.import_module(name)

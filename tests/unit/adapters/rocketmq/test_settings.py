@@ -141,3 +141,39 @@ def test_missing_packages_for_packed_bodies_are_warned_of(monkeypatch: pytest.Mo
     assert problem.severity is Severity.WARNING
     assert problem.text.startswith("lz4 and zstandard not installed")
     assert "pip install 'oncemq[rocketmq]'" in problem.advice
+
+
+def test_a_route_whose_tag_is_not_subscribed_to_is_warned_of() -> None:
+    """Its handler would never run, and nothing would say why."""
+    facts = facts_of(
+        "orders",
+        "points",
+        options={"tags": "paid || shipped"},
+        routes_by="headers.tags",
+        routes=("paid", "payd", "x"),
+    )
+    problems = [problem for problem in check_consumer(facts, "") if problem.where == "routes"]
+    assert [problem.text for problem in problems] == [
+        "the route 'payd' never matches: the topic's tags are 'paid', 'shipped'",
+        "the route 'x' never matches: the topic's tags are 'paid', 'shipped'",
+    ]
+    assert problems[0].advice == "did you mean 'paid'? Or add 'payd' to tags"
+    assert problems[1].advice == "add 'x' to tags, or leave the route out"
+    assert {problem.severity for problem in problems} == {Severity.WARNING}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"options": {}},
+        {"options": {"tags": "*"}},
+        {"options": {"filter": "amount > 5"}},
+        {"routes_by": "body.type"},
+        {"routes": ("paid",)},
+    ],
+)
+def test_routes_that_can_match_are_not_warned_of(changed: dict[str, Any]) -> None:
+    """All tags arrive, or the routes are not chosen by them, or each has its tag."""
+    usual = {"options": {"tags": ["paid"]}, "routes_by": "headers.tags", "routes": ("paid", "x")}
+    facts = facts_of("orders", "points", **{**usual, **changed})
+    assert [problem for problem in check_consumer(facts, "") if problem.where == "routes"] == []
