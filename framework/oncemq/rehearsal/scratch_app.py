@@ -186,7 +186,7 @@ def _rehearsable(
             identity = tuple(str(value) for value in dict(options["columns"]).values())
         else:
             if options.pop("also_seen_in", None) is not None:
-                left_out.append("unique_key: also_seen_in, whose rows are not in a recording")
+                left_out.append("unique_key: also_seen_in, whose records are not in a recording")
             chain.append(StrategyChoice(choice.name, options))
     if not chain:
         names = ", ".join(choice.name for choice in settled.strategies) or "it has none"

@@ -1,7 +1,7 @@
 """Record-and-check: one ledger row per identity, inserted in the handler's transaction before the handler runs."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,7 +35,7 @@ class Elsewhere(Protocol):
     """Records of another deduplicator."""
 
     def seen(self, run: Run, items: Iterable[Item]) -> Mapping[str, Verdict]:
-        """Return a verdict for each identity that was applied there."""
+        """Return a verdict for each identity that was applied there: a duplicate; or that must not run for now."""
         ...
 
 
@@ -62,6 +62,10 @@ class _Notes:
         self.lost: dict[str, Sequence[str | None]] = {}
         self.inserted: dict[str, str] = {}
         self.prints: dict[str, str] = {}
+
+    def applied_elsewhere(self) -> Iterator[str]:
+        """Yield the identities whose row stays because another deduplicator has applied them."""
+        return (identity for identity, verdict in self.elsewhere.items() if verdict.final)
 
 
 class ProcessedRecords:
@@ -145,7 +149,7 @@ class ProcessedRecords:
         notes: _Notes = run.notes[self]
         bulk = self._statements(run.connection)
         if len(notes.done) < len(notes.new):
-            undone = notes.new.difference(notes.done, notes.elsewhere)
+            undone = notes.new.difference(notes.done, notes.applied_elsewhere())
             if undone:
                 bulk.delete(run.connection, run.consumer, sorted(undone))
         if self._details and notes.done:

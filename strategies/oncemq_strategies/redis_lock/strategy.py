@@ -15,11 +15,12 @@ from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import PROCEED, Culprits, Verdict, defer, reject, retry
 from oncemq.errors import MessageRefused, RedisRefused
 from oncemq.message.envelope import Delivery
+from oncemq.message.identity import canonical_text
 from oncemq.redis import RedisClient
+from oncemq_strategies.common.name_template import NameTemplate
 from oncemq_strategies.common.options import Options
 from oncemq_strategies.common.redis_permissions import sample
 from oncemq_strategies.redis_lock.fence import Fence
-from oncemq_strategies.redis_lock.lock_name import LockName
 from oncemq_strategies.redis_lock.permissions import missing_for_locks
 from oncemq_strategies.redis_lock.release_alarms import Alarms
 from oncemq_strategies.redis_lock.unit_locks import Tried, UnitLocks
@@ -72,7 +73,7 @@ class RedisLock(Strategy):
     def __init__(
         self,
         client: RedisClient | None,
-        name: LockName,
+        name: NameTemplate,
         fence: Fence | None,
         *,
         lease: timedelta | None,
@@ -94,7 +95,7 @@ class RedisLock(Strategy):
         given = Options("redis_lock", options, scope)
         given.known("name", "fence", "fenced", "lease", "replicas")
         try:
-            name = LockName(given.text("name"), scope.expression)
+            name = NameTemplate(given.text("name"), scope.expression, _spelled)
         except ValueError as error:
             given.refuse(str(error), 'write it like name: "ride-lock-{key}"', name="name")
         lease = given.duration("lease")
@@ -269,3 +270,7 @@ def _lost(notes: _Notes, item: Item) -> Verdict:
 
 def _pause(held_for: int) -> timedelta:
     return max(_SHORTEST_PAUSE, min(_LONGEST_PAUSE, timedelta(milliseconds=held_for)))
+
+
+def _spelled(value: Any, field: str) -> str:
+    return canonical_text(value, f"{field} in the name of its lock")

@@ -8,16 +8,19 @@ from sqlalchemy import MetaData, Table
 from oncemq.common.problems import Problem
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Scope, Strategy, Traits
-from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import Verdict
+from oncemq.errors import RedisRefused
 from oncemq.ledger.database.user_tables import UnfitTable, check_name
 from oncemq.ledger.generations.registry import record_tables
 from oncemq_strategies.common.fingerprint import fingerprint_option
 from oncemq_strategies.common.identity_checks import check_records, check_transactional
+from oncemq_strategies.common.name_template import NameTemplate
 from oncemq_strategies.common.options import Options
 from oncemq_strategies.common.processed_records import ProcessedRecords
 from oncemq_strategies.unique_key.also_seen import PLACE, AlsoSeen
 from oncemq_strategies.unique_key.constraint_records import ConstraintRecords
+from oncemq_strategies.unique_key.seen_in_redis import SeenInRedis, spelled
 
 
 class _Records(Protocol):
@@ -41,12 +44,18 @@ class UniqueKey(Strategy):
     - `required: false`, with `table`: a handler may omit its row.
     - `also_seen_in: {table: dedup, columns: {message_id: headers.id}, where: {status: done}}`: what has a row there was
       applied by another deduplicator, and is a duplicate.
+    - `also_seen_in: {redis_key: "dedup:{headers.id}", value: done}`: the same for what has a key with this value in the
+      app's Redis. While Redis does not answer, the consumer pauses.
     """
 
     traits: ClassVar[Traits] = Traits(decides=True)
 
     def __init__(
-        self, records: _Records, *, generations: bool = False, also_seen: AlsoSeen | None = None
+        self,
+        records: _Records,
+        *,
+        generations: bool = False,
+        also_seen: AlsoSeen | SeenInRedis | None = None,
     ) -> None:
         self._records = records
         self._also_seen = also_seen
@@ -67,7 +76,8 @@ class UniqueKey(Strategy):
                 "`required` says something about the rows of `table`, which is missing", name="required"
             )
         also_seen = _also_seen(given, scope)
-        return cls(
+        kind: Any = _BesideRedis if isinstance(also_seen, SeenInRedis) else cls
+        made: Self = kind(
             ProcessedRecords(
                 scope.clock,
                 fingerprint_option(given),
@@ -78,6 +88,7 @@ class UniqueKey(Strategy):
             generations=scope.generations,
             also_seen=also_seen,
         )
+        return made
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return why the configuration is unsafe."""
@@ -86,7 +97,7 @@ class UniqueKey(Strategy):
             yield from self._records.check()
         else:
             yield from check_records(facts, "unique_key")
-        if self._also_seen is not None:
+        if isinstance(self._also_seen, AlsoSeen):
             yield from self._also_seen.check()
 
     def owns(self) -> Sequence[str]:
@@ -114,11 +125,67 @@ class UniqueKey(Strategy):
         self._records.save(run)
 
 
-def _also_seen(given: Options, scope: Scope) -> AlsoSeen | None:
+class _BesideRedis(UniqueKey):
+    """The same with a look into Redis before a unit's transaction; a class of its own, as others have nothing to reserve."""
+
+    def missing_in_redis(self) -> Iterable[RedisRefused]:
+        """Yield missing permissions of the Redis user."""
+        if isinstance(self._also_seen, SeenInRedis):
+            yield from self._also_seen.missing()
+
+    def reserve(self, unit: Unit) -> None:
+        """Find out what another deduplicator has applied."""
+        if isinstance(self._also_seen, SeenInRedis):
+            self._also_seen.look(unit)
+
+
+def _also_seen(given: Options, scope: Scope) -> AlsoSeen | SeenInRedis | None:
     if not given.has("also_seen_in"):
         return None
     inner = Options(PLACE, given.mapping("also_seen_in"), scope)
-    inner.known("table", "columns", "where")
+    inner.known("table", "columns", "where", "redis_key", "value")
+    in_table, in_redis = (
+        [name for name in names if inner.has(name)]
+        for names in (("table", "columns", "where"), ("redis_key", "value"))
+    )
+    if in_table and in_redis:
+        inner.refuse(
+            f"{in_table[0]} is about a table, and {in_redis[0]} about Redis", "leave one of them out"
+        )
+    return _seen_in_redis(inner, scope) if in_redis else _seen_in_table(inner, scope)
+
+
+def _seen_in_redis(inner: Options, scope: Scope) -> SeenInRedis:
+    if scope.redis is None:
+        inner.refuse("redis_key needs Redis", 'give the app redis: {url: "redis://localhost:6379/0"}')
+    names = []
+    for text in inner.names("redis_key"):
+        try:
+            name = NameTemplate(text, scope.expression, spelled)
+        except ValueError as error:
+            inner.refuse(str(error), 'write it like "dedup:{body.order_id}"', name="redis_key")
+        if not name.fields:
+            inner.refuse(
+                f"{text!r} is one key for all messages, of which the first would make duplicates of all others",
+                'write what names a message between braces: "dedup:{body.order_id}"',
+                name="redis_key",
+            )
+        names.append(name)
+    if not inner.has("value"):
+        inner.refuse(
+            "without `value`, a key of a message that still runs, or has failed, would make it a duplicate",
+            "write what the key holds when the message was applied, such as value: CONSUMED",
+        )
+    value = inner.raw("value")
+    values = [
+        str(each) if type(each) is int else each for each in (value if isinstance(value, list) else [value])
+    ]
+    if not values or not all(isinstance(each, str) for each in values):
+        inner.refuse(f"{value!r} is no text, and no list of texts", name="value")
+    return SeenInRedis(scope.redis, names, values)
+
+
+def _seen_in_table(inner: Options, scope: Scope) -> AlsoSeen:
     columns, state = inner.mapping("columns"), inner.mapping("where") if inner.has("where") else {}
     try:
         table = check_name(inner.text("table"), qualified=True)

@@ -116,7 +116,7 @@ DEFECTS = (
         "A lock's name is no pattern.",
         [
             Edit(
-                "strategies/oncemq_strategies/redis_lock/lock_name.py",
+                "strategies/oncemq_strategies/common/name_template.py",
                 'if isinstance(part, str) else "*"',
                 'if not part else part if isinstance(part, str) else "*"',
             )

@@ -286,6 +286,18 @@ def test_what_cannot_be_rehearsed_is_said(tmp_path: Path) -> None:
         new_app([app(tmp_path, "[redis_lock]")], None, "orders", "pay")
 
 
+@pytest.mark.parametrize(
+    "place", ["{table: dedup, columns: {id: body.id}}", "{redis_key: 'dedup:{body.id}', value: CONSUMED}"]
+)
+def test_records_of_another_deduplicator_are_left_out(tmp_path: Path, place: str) -> None:
+    """They are not in a recording: neither the table nor Redis is asked, and the report says so."""
+    yaml = app(tmp_path, f"[{{unique_key: {{also_seen_in: {place}}}}}]")
+    new = new_app([yaml], None, "orders", "pay")
+    assert "unique_key: also_seen_in, whose records are not in a recording" in new.left_out
+    file = recorded(tmp_path, [arrival("a", 1), arrival("a", 1, "duplicate")])
+    assert texts(rehearsed(file, yaml)) == []
+
+
 def test_a_recording_without_what_the_new_configuration_reads_is_refused(tmp_path: Path) -> None:
     """The error names the expression, and the option that records it."""
     file = recorded(tmp_path, [{**arrival("a", 1), "body": None}], bodies=False)

@@ -3,6 +3,8 @@
 from defects.defect import Defect, Edit
 
 RECORDS = "strategies/oncemq_strategies/common/processed_records.py"
+IN_REDIS = "strategies/oncemq_strategies/unique_key/seen_in_redis.py"
+SEEN_IN_REDIS = "tests/unit/strategies/unique_key/test_also_seen_in_redis.py"
 SQLITE = "tests/suites/strategies/test_sqlite.py::TestStrategiesSQLite"
 MARIADB = "tests/suites/strategies/test_mariadb.py::TestStrategiesMariaDB"
 
@@ -245,5 +247,23 @@ DEFECTS = (
         [
             "tests/unit/strategies/unique_key/test_also_seen.py::test_another_spelling_is_another_message[mariadb-OLD]"
         ],
+    ),
+    Defect(
+        "unseen-while-redis-is-away",
+        "An outage of Redis is no answer that a message was not applied elsewhere.",
+        [Edit(IN_REDIS, "if isinstance(answer, RedisUnavailable):", "if False:")],
+        [f"{SEEN_IN_REDIS}::test_while_redis_is_away_no_message_runs"],
+    ),
+    Defect(
+        "unfinished-elsewhere-is-a-duplicate",
+        "A key of a message that another deduplicator still works on makes no duplicate.",
+        [Edit(IN_REDIS, "answer is not None and _bytes(answer) in self._values", "answer is not None")],
+        [f"{SEEN_IN_REDIS}::test_what_is_marked_there_is_a_duplicate[single]"],
+    ),
+    Defect(
+        "unknown-elsewhere-leaves-a-record",
+        "A message that cannot be looked up elsewhere leaves no record, else its retry would be a duplicate.",
+        [Edit(RECORDS, "in self.elsewhere.items() if verdict.final)", "in self.elsewhere.items())")],
+        [f"{SEEN_IN_REDIS}::test_a_key_of_another_type_stops_its_message_alone[single]"],
     ),
 )
