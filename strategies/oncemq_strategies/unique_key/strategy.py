@@ -181,7 +181,7 @@ def _seen_in_redis(inner: Options, scope: Scope) -> SeenInRedis:
         str(each) if type(each) is int else each for each in (value if isinstance(value, list) else [value])
     ]
     if not values or not all(isinstance(each, str) for each in values):
-        inner.refuse(f"{value!r} is no text, and no list of texts", name="value")
+        inner.refuse(f"value must be a text or a list of texts, not {value!r}", name="value")
     return SeenInRedis(scope.redis, names, values)
 
 

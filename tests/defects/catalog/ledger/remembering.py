@@ -251,7 +251,13 @@ DEFECTS = (
     Defect(
         "unseen-while-redis-is-away",
         "An outage of Redis is no answer that a message was not applied elsewhere.",
-        [Edit(IN_REDIS, "if isinstance(answer, RedisUnavailable):", "if False:")],
+        [
+            Edit(
+                IN_REDIS,
+                "            if isinstance(answer, RedisUnavailable):\n                raise answer\n",
+                "            if isinstance(answer, RedisUnavailable):\n                return\n",
+            )
+        ],
         [f"{SEEN_IN_REDIS}::test_while_redis_is_away_no_message_runs"],
     ),
     Defect(

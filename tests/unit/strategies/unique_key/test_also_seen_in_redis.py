@@ -314,8 +314,8 @@ KEY = {"redis_key": "dedup:{body.id}"}
     [
         ({"redis_key": "dedup:{body.id}", "value": "1", "table": "t"}, "table is about a table"),
         (KEY, "without `value`, a key of a message that still runs, or has failed"),
-        ({**KEY, "value": True}, "True is no text, and no list of texts"),
-        ({**KEY, "value": []}, "[] is no text, and no list of texts"),
+        ({**KEY, "value": True}, "value must be a text or a list of texts, not True"),
+        ({**KEY, "value": []}, "value must be a text or a list of texts, not []"),
         ({"redis_key": "dedup", "value": "1"}, "'dedup' is one key for all messages"),
         ({"redis_key": "dedup:{body..id}", "value": "1"}, 'write it like "dedup:{body.order_id}"'),
         ({"redis_key": "dedup:{body.id", "value": "1"}, 'write it like "dedup:{body.order_id}"'),
