@@ -58,8 +58,8 @@ def all_held(client: RedisClient, pattern: str = "*") -> Iterator[Held]:
     Raises:
         RedisUnavailable: Redis does not answer.
     """
-    for names in _scanned(client, pattern):
-        yield from _held(client, names)
+    for held in _found(client, pattern):
+        yield from held
 
 
 def some_held(client: RedisClient, pattern: str, most: int) -> tuple[Sequence[Held], bool]:
@@ -74,11 +74,20 @@ def some_held(client: RedisClient, pattern: str, most: int) -> tuple[Sequence[He
         RedisUnavailable: Redis does not answer.
     """
     found: list[Held] = []
-    for number, names in enumerate(_scanned(client, pattern), 1):
-        found += _held(client, names)
+    for number, held in enumerate(_found(client, pattern), 1):
+        found += held
         if len(found) > most or number == MOST_STEPS:
             return sorted(found[:most], key=lambda held: held.name), False
     return sorted(found, key=lambda held: held.name), True
+
+
+def _found(client: RedisClient, pattern: str) -> Iterator[list[Held]]:
+    """Yield the held locks of each step through the keys; SCAN may return a key again, a lock is yielded once."""
+    seen: set[str] = set()
+    for names in _scanned(client, pattern):
+        held = list(_held(client, sorted(set(names) - seen)))
+        seen.update(lock.name for lock in held)
+        yield held
 
 
 def _scanned(client: RedisClient, pattern: str) -> Iterator[list[str]]:

@@ -129,4 +129,16 @@ DEFECTS = (
         [Edit(PROTECTION, '"referrer-policy": "same-origin",', '"referrer-policy": "no-referrer",')],
         [f"{BROWSER}::test_all_of_a_filter_are_replayed_after_a_preview"],
     ),
+    Defect(
+        "lock-listed-twice",
+        "SCAN names each key once.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/redisson/lock_survey.py",
+                "sorted(set(names) - seen)",
+                "names",
+            )
+        ],
+        ["tests/unit/dashboard/test_locks.py::test_a_lock_that_redis_names_twice_is_one_row"],
+    ),
 )

@@ -5,13 +5,16 @@ import re
 from collections.abc import Callable, Iterator
 from html import unescape
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from oncemq.dashboard.pages import locks as page
 from oncemq.redis import RedisClient
+from oncemq.redis.call import Argument
 from oncemq.redis.connect import make_client
 from oncemq_strategies.redisson import Lock, lock_survey
+from oncemq_strategies.redisson.lock_survey import all_held
 from support.apps.command_line import CommandLine
 from unit.dashboard.conftest import Visitor
 
@@ -69,6 +72,26 @@ def test_characters_of_patterns_in_a_name_are_plain(
     with Lock(client, f"{fresh}[1]*-a"), Lock(client, f"{fresh}1x-a"):
         rows = shown(f"{fresh}[1]*-{{key}}")
     assert [row[1] for row in rows] == [f"{fresh}[1]*-a"]
+
+
+def test_a_lock_that_redis_names_twice_is_one_row(
+    shown: Callable[[str], list[list[str]]], client: RedisClient, fresh: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SCAN may return a key again, in the same step or in a later one; `oncemq locks list` counts it once, too."""
+    scan = RedisClient.at
+
+    def again(client: RedisClient, place: str, *words: Argument) -> Any:
+        """Return each key of a step twice, and the first step again."""
+        if words[0] != "SCAN":
+            return scan(client, place, *words)
+        cursor, keys = scan(client, place, *words)
+        first = scan(client, place, words[0], "0", *words[2:])[1]
+        return cursor, [*keys, *keys, *first]
+
+    monkeypatch.setattr(RedisClient, "at", again)
+    with Lock(client, f"{fresh}-a"), Lock(client, f"{fresh}-b"):
+        assert [row[1] for row in shown(f"{fresh}-{{key}}")] == [f"{fresh}-a", f"{fresh}-b"]
+        assert sorted(held.name for held in all_held(client, f"{fresh}-*")) == [f"{fresh}-a", f"{fresh}-b"]
 
 
 def test_a_hostile_name_is_text(
