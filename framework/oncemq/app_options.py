@@ -145,6 +145,7 @@ class ConsumerOptions(TypedDict, total=False):
     on_retry: Literal["go_on", "hold_key"]
     expires: Span | ExpiresOptions
     on_dead: Callable[..., Any] | str
+    reply: bool
     isolate: bool
     keep: Span
     limits: LimitOptions

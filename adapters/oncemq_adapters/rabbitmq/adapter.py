@@ -38,6 +38,7 @@ from oncemq_adapters.rabbitmq.consuming.consumer import Consuming
 from oncemq_adapters.rabbitmq.description import RabbitMQDescription
 from oncemq_adapters.rabbitmq.messages.forwarding import MOST_BYTES
 from oncemq_adapters.rabbitmq.publishing import dead_letters, settlement
+from oncemq_adapters.rabbitmq.publishing.answers import send_answers
 from oncemq_adapters.rabbitmq.publishing.confirms import Publication
 from oncemq_adapters.rabbitmq.publishing.copies import (
     burial_copy,
@@ -80,6 +81,7 @@ class RabbitMQAdapter:
         browse_dead_letters=True,
         survives_restart=True,
         max_headers=MOST_BYTES,
+        replies=True,
     )
 
     def __init__(self, address: Address, scope: AdapterScope) -> None:
@@ -164,7 +166,9 @@ class RabbitMQAdapter:
         consuming.start()
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Have the I/O thread acknowledge these, as few frames as possible."""
+        """Have the I/O thread acknowledge these, as few frames as possible; answers are sent before."""
+        if any(delivery.answer is not None for delivery in deliveries):
+            send_answers(deliveries, self._send_answers, self._scope.app)
         return settlement.acknowledge(deliveries)
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
@@ -296,6 +300,9 @@ class RabbitMQAdapter:
 
     def _send_own(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
         return self._publisher.send(publications, own=True)
+
+    def _send_answers(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
+        return self._publisher.send(publications, own=False)
 
     def _announce(self, exchange: str, body: bytes) -> BrokerError | None:
         return self._publisher.send([Publication(exchange, "", BasicProperties(), body)], own=False)[0]

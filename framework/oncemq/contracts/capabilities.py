@@ -33,6 +33,7 @@ class Capabilities:
         survives_restart: confirmed messages outlive a restart of the broker.
         longest_delay: for how long it delays a message at most; None = no known limit.
         max_headers: the most bytes of a message's header names and values; None = no known limit.
+        replies: `acknowledge` first sends a delivery's `answer` to who requested one.
         transactions: it can hold a message until a database transaction has ended: an `oncemq.contracts.transactional_messages.TransactionalAdapter`.
     """
 
@@ -46,6 +47,7 @@ class Capabilities:
     browse_dead_letters: bool
     survives_restart: bool
     transactions: bool = False
+    replies: bool = False
     partitioned: bool = False
     outlives_connection: bool = False
     max_headers: int | None = None

@@ -222,6 +222,8 @@ class Strategy:
     """It decides by a message's identity only, so one call of a batch handler may have several messages of a key."""
     records_identity: bool = False
     """Its record of an applied message is the row of its identity in `oncemq_processed`, inserted before the handler runs."""
+    keeps_result: bool = False
+    """It stores the handler's result, and gives it to a duplicate, in `Item.result`."""
     knows_elsewhere: bool = False
     """It also finds a message applied that has no such row, by what another deduplicator has noted."""
     parks: bool = False

@@ -246,10 +246,12 @@ class Delivery:
         crashes: how often a process certainly died because of it; each is charged as an attempt.
         source: its source if that was not the broker; also settles it; never lost with a connection.
         parked_at: when it was parked in the ledger, aware; None if it is not parked.
+        answer: for who requested one, as bytes of JSON; None = there is none. Set before it is acknowledged.
         outcome: the name of its verdict, set before it is settled; empty until then.
     """
 
     __slots__ = (
+        "answer",
         "commits_at_failure",
         "crashes",
         "deferred_since",
@@ -298,6 +300,7 @@ class Delivery:
         self.parked_at: datetime | None = None
         self.settled = False
         self.outcome = ""
+        self.answer: bytes | None = None
 
     def __repr__(self) -> str:
         return f"<Delivery {self.message.topic} key={self.key!r} attempt={self.message.attempt}>"

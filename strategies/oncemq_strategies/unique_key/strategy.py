@@ -56,8 +56,10 @@ class UniqueKey(Strategy):
         *,
         generations: bool = False,
         also_seen: AlsoSeen | SeenInRedis | None = None,
+        keeps_result: bool = False,
     ) -> None:
         self._records = records
+        self.keeps_result = keeps_result
         self._also_seen = also_seen
         self.knows_elsewhere = also_seen is not None
         self._generations = generations
@@ -76,17 +78,19 @@ class UniqueKey(Strategy):
                 "`required` says something about the rows of `table`, which is missing", name="required"
             )
         also_seen = _also_seen(given, scope)
+        keeps_result = given.flag("result", default=False)
         kind: Any = _BesideRedis if isinstance(also_seen, SeenInRedis) else cls
         made: Self = kind(
             ProcessedRecords(
                 scope.clock,
                 fingerprint_option(given),
-                result=given.flag("result", default=False),
+                result=keeps_result,
                 generations=scope.generations,
                 elsewhere=also_seen,
             ),
             generations=scope.generations,
             also_seen=also_seen,
+            keeps_result=keeps_result,
         )
         return made
 

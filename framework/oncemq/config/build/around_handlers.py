@@ -4,7 +4,7 @@ OpenTelemetry is imported only where the app asks for it.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,10 +17,12 @@ from oncemq.config.model.app_model import AppModel
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue
 from oncemq.config.source.tree import Path
+from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.final_failure import FinalFailure
 from oncemq.contracts.publisher import Publisher, Publishers
 from oncemq.contracts.strategy import Strategy
 from oncemq.contracts.unit import Item, Run
+from oncemq.engine.base.answers import Answers
 from oncemq.engine.base.expiry import Expiry
 from oncemq.engine.base.final_failures import FinalGuard
 from oncemq.errors import ConfigError, MissingExtra, OnceMQError
@@ -140,11 +142,51 @@ def expiry_of(settled: ConsumerSettings, clock: Clock, report: Reporter) -> tupl
     return (Expiry(settled.expires_after, deadline, bury=settled.bury_expired, clock=clock),)
 
 
-def after_commit_of(settled: ConsumerSettings, middlewares: Sequence[Middleware]) -> tuple[Strategy, ...]:
-    """Return the step that tells middlewares of commits, if there are such."""
-    if all(middleware.after_commit is None for middleware in middlewares):
-        return ()
-    return (AfterCommit(settled.name, tuple(middlewares)),)
+def after_commit_of(
+    settled: ConsumerSettings,
+    middlewares: Sequence[Middleware],
+    chain: Sequence[Strategy],
+    handler: BoundHandler | None,
+    adapters: Mapping[str, Adapter],
+    report: Reporter,
+) -> tuple[Strategy, ...]:
+    """Return the steps that tell middlewares of commits and answer requests, if there are such; unfit ones are reported."""
+    steps: list[Strategy] = []
+    if settled.reply:
+        unfit = _no_reply(settled, chain, handler, adapters)
+        if unfit is not None:
+            report.at(settled.path("reply"), f"{settled.name}: {unfit[0]}", unfit[1])
+        steps.append(Answers())
+    if any(middleware.after_commit is not None for middleware in middlewares):
+        steps.append(AfterCommit(settled.name, tuple(middlewares)))
+    return tuple(steps)
+
+
+def _no_reply(
+    settled: ConsumerSettings,
+    chain: Sequence[Strategy],
+    handler: BoundHandler | None,
+    adapters: Mapping[str, Adapter],
+) -> tuple[str, str] | None:
+    """Return why requests could not be answered, copies with the same answer, and what to write; None if they can."""
+    adapter = adapters.get(settled.broker)
+    if adapter is not None and not adapter.capabilities.replies:
+        return f"broker {settled.broker!r} cannot answer requests", "leave reply out; RabbitMQ can"
+    if not settled.transactional or [each.keeps_result for each in chain if each.traits.decides] != [True]:
+        return (
+            "a copy of a request gets the stored result as its answer, and this consumer stores none, or another strategy decides, too",
+            "write effects: database and strategies: [unique_key: {result: true}]",
+        )
+    if any(strategy.knows_elsewhere for strategy in chain):
+        return "also_seen_in knows no results", "leave reply out until also_seen_in is removed"
+    if settled.hold_key:
+        return (
+            "a message that on_retry: hold_key keeps in the ledger is not answered",
+            "write on_retry: go_on",
+        )
+    if handler is not None and handler.is_batch:
+        return "a handler for batches has no result for each message", "write a handler for one message"
+    return None
 
 
 def _unfit(settled: ConsumerSettings, chain: Sequence[Strategy]) -> tuple[str, str] | None:

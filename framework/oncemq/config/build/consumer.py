@@ -149,7 +149,7 @@ def build_consumer(
     last = (
         *expiry_of(settled, around.clock, around.report),
         *guard_of(settled),
-        *after_commit_of(settled, around.middlewares),
+        *after_commit_of(settled, around.middlewares, chain or (), handler, around.adapters, around.report),
     )
     if handler is None or chain is None or reader is None or len(around.report.problems.errors) > before:
         return None

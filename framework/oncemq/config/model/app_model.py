@@ -153,6 +153,12 @@ class ConsumerOptions(Section):
         None, description="How long a transaction should last, about. Default 50ms.", examples=["50ms"]
     )
     batch: Batch | None = Field(None, description="How many messages may share a transaction.")
+    reply: bool | None = Field(
+        None,
+        description="The handler's result answers a message that asks for an answer (RabbitMQ: `reply_to`). Default false. "
+        "Needs `unique_key: {result: true}`.",
+        examples=[True],
+    )
     isolate: bool | None = Field(
         None,
         description="true: each call of the handler has a transaction of its own, on a connection that is reset behind it. "

@@ -76,6 +76,7 @@ class ConsumerSettings:
         workers: threads or tasks.
         in_flight: maximum of unsettled deliveries.
         unit_time: target duration of a unit.
+        reply: the handler's result is the answer of a message that requests one.
         isolate: each call of the handler has a transaction of its own.
         batch_limit: maximum of messages in one unit.
         soft_limit: after this time a unit is aborted; None = never.
@@ -115,6 +116,7 @@ class ConsumerSettings:
     workers: int
     in_flight: int
     unit_time: timedelta
+    reply: bool
     isolate: bool
     batch_limit: int
     soft_limit: timedelta | None
@@ -289,6 +291,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         workers=sources.first("workers", default=1 if transactional else EXTERNAL_WORKERS),
         in_flight=sources.first("in_flight", default=_in_flight(rate)),
         unit_time=sources.first("unit_time", default=DEFAULT_UNIT_TIME),
+        reply=sources.first("reply", default=False),
         isolate=sources.first("isolate", default=False),
         batch_limit=sources.first("batch", "limit", default=DEFAULT_BATCH_LIMIT),
         soft_limit=sources.first("limits", "soft"),

@@ -128,6 +128,7 @@ class MemoryAdapter:
         cumulative_ack=True,
         browse_dead_letters=True,
         survives_restart=False,
+        replies=True,
     )
 
     def __init__(self, broker: MemoryBroker, name: str) -> None:

@@ -4,6 +4,7 @@ from defects.defect import Defect, Edit
 
 PUBLISHER = "tests/unit/engine/publishers/test_app_publisher.py"
 DELAYED = "tests/unit/ledger/messages/test_delayed.py"
+ANSWERS = "tests/suites/rabbitmq/test_answers.py"
 UNROUTABLE = "tests/unit/engine/test_outbox_unroutable.py"
 
 DEFECTS = (
@@ -183,5 +184,32 @@ DEFECTS = (
             )
         ],
         ["tests/unit/engine/outbox/test_outbox.py::test_an_outage_leaves_no_long_pauses_behind"],
+    ),
+    Defect(
+        "copy-of-a-request-unanswered",
+        "A copy of a request that was applied is answered, also after a death between commit and answer.",
+        [
+            Edit(
+                "framework/oncemq/engine/base/answers.py",
+                "if item.verdict is PROCEED or item.verdict is DUPLICATE:",
+                "if item.verdict is PROCEED and item.verdict is not DUPLICATE:",
+            )
+        ],
+        [
+            f"{ANSWERS}::test_a_copy_of_a_request_gets_the_same_answer",
+            f"{ANSWERS}::test_a_death_between_commit_and_answer_loses_no_answer",
+        ],
+    ),
+    Defect(
+        "stranger-chooses-where-we-publish",
+        "Answers go to no queue that is not made for them, whatever reply_to says.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/publishing/answers.py",
+                "not queue.startswith(REPLY_QUEUES)",
+                "not queue",
+            )
+        ],
+        [f"{ANSWERS}::test_a_stranger_cannot_have_us_publish_to_any_queue"],
     ),
 )

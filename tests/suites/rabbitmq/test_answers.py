@@ -1,0 +1,179 @@
+"""`reply: true` on RabbitMQ: a plain RPC client gets the committed result, a copy of its request the same."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pika import BasicProperties
+from pika.adapters.blocking_connection import BlockingChannel
+
+from support.apps.program import eventually
+from support.apps.warm import WarmProgram
+from support.brokers.rabbitmq import connect
+
+APP = """\
+app: {name}
+brokers: {{main: {{url: "{url}"}}}}
+database: {{url: "sqlite:///{folder}/shop.db"}}
+topics:
+  {name}: {{queue: {name}, key: body.id, identity: [body.id], strategies: [unique_key: {{result: true}}]}}
+consumers:
+  price: {{topic: {name}, handler: "handlers:price", reply: true, middlewares: ["handlers:Death"]}}
+"""
+HANDLERS = '''
+import os
+import signal
+from pathlib import Path
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+
+def price(order: dict, session: Session) -> dict:
+    session.execute(text("INSERT INTO effects (id) VALUES (:id)"), {"id": order["id"]})
+    return {"number": session.scalar(text("SELECT count(*) FROM effects")), "id": order["id"]}
+
+
+class Death:
+    """Kills the process after the commit and before the answer, once and if it is asked to."""
+
+    def after_commit(self, message) -> None:
+        wish = Path("die")
+        if wish.exists():
+            wish.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+'''
+RUN = ("run", "--processes", "1")
+
+
+class Shop:
+    """The program, and a client that knows nothing of it.
+
+    Args:
+        folder: the program's.
+        name: of app, topic and queue.
+        channel: the client's.
+    """
+
+    def __init__(self, folder: Path, name: str, channel: BlockingChannel) -> None:
+        self.folder, self.name, self.channel = folder, name, channel
+        self.program = WarmProgram(folder)
+
+    def ask(self, order: str, reply_to: str | None, correlation_id: str = "c-1") -> None:
+        """Send a request."""
+        asked = BasicProperties(reply_to=reply_to, correlation_id=correlation_id, message_id="m")
+        self.channel.basic_publish("", self.name, json.dumps({"id": order}).encode(), asked)
+
+    def answer(self, queue: str) -> tuple[Any, bytes]:
+        """Return properties and body of the next answer."""
+        found: list[tuple[Any, bytes]] = []
+
+        def came() -> bool:
+            method, properties, body = self.channel.basic_get(queue, auto_ack=True)
+            if method is not None:
+                found.append((properties, body))
+            return bool(found)
+
+        eventually(came, "an answer", said=self.program.log.read_text)
+        return found[0]
+
+    def effects(self) -> list[str]:
+        """Return what was applied, in order."""
+        with sqlite3.connect(self.folder / "shop.db") as connection:
+            return [row[0] for row in connection.execute("SELECT id FROM effects ORDER BY rowid")]
+
+
+@pytest.fixture
+def shop(rabbitmq_url: str, fresh: str, tmp_path: Path) -> Iterator[Shop]:
+    """A consumer's files, its queue and a client."""
+    (tmp_path / "app.yaml").write_text(APP.format(name=fresh, url=rabbitmq_url, folder=tmp_path))
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("CREATE TABLE effects (id TEXT)")
+    with connect(rabbitmq_url) as connection:
+        channel = connection.channel()
+        channel.queue_declare(fresh, durable=True)
+        shop = Shop(tmp_path, fresh, channel)
+        shop.program.succeed("tables", "create")
+        yield shop
+        channel.queue_delete(fresh)
+
+
+@contextmanager
+def own_queue(shop: Shop) -> Iterator[str]:
+    """A queue for answers as pika's tutorial makes it."""
+    yield shop.channel.queue_declare("", exclusive=True).method.queue
+
+
+def test_a_copy_of_a_request_gets_the_same_answer(shop: Shop) -> None:
+    """To the byte, under its own correlation id, and the effect is there once."""
+    with own_queue(shop) as queue, shop.program.started(*RUN):
+        shop.ask("a", queue, "first")
+        properties, body = shop.answer(queue)
+        shop.ask("b", queue, "other")
+        shop.answer(queue)
+        shop.ask("a", queue, "again")
+        copied, same = shop.answer(queue)
+    assert (properties.correlation_id, properties.content_type) == ("first", "application/json")
+    assert json.loads(body) == {"number": 1, "id": "a"}
+    assert (copied.correlation_id, same) == ("again", body)
+    assert shop.effects() == ["a", "b"]
+
+
+def test_direct_reply_to_works(shop: Shop) -> None:
+    """RabbitMQ's own queue-less answers, the default of Spring's RabbitTemplate."""
+    came: list[bytes] = []
+    shop.channel.basic_consume("amq.rabbitmq.reply-to", lambda *said: came.append(said[3]), auto_ack=True)
+    with shop.program.started(*RUN):
+        shop.ask("a", "amq.rabbitmq.reply-to")
+
+        def answered() -> bool:
+            shop.channel.connection.process_data_events(0)
+            return bool(came)
+
+        eventually(answered, "an answer", said=shop.program.log.read_text)
+    assert json.loads(came[0]) == {"number": 1, "id": "a"}
+
+
+def test_a_death_between_commit_and_answer_loses_no_answer(shop: Shop) -> None:
+    """The message comes again, its effect does not: it is answered by the stored result."""
+    (shop.folder / "die").touch()
+    with own_queue(shop) as queue:
+        with shop.program.started(*RUN):
+            shop.ask("a", queue)
+            eventually(
+                lambda: not (shop.folder / "die").exists(), "the death", said=shop.program.log.read_text
+            )
+        assert shop.effects() == ["a"]
+        with shop.program.started(*RUN):
+            _, body = shop.answer(queue)
+    assert json.loads(body) == {"number": 1, "id": "a"}
+    assert shop.effects() == ["a"]
+
+
+def test_a_stranger_cannot_have_us_publish_to_any_queue(shop: Shop) -> None:
+    """Only to queues that are made for answers; the message is applied and others are answered."""
+    victim = f"{shop.name}-victim"
+    shop.channel.queue_declare(victim, exclusive=True)
+    with own_queue(shop) as queue, shop.program.started(*RUN):
+        shop.ask("a", victim)
+        shop.ask("b", queue)
+        shop.answer(queue)
+        assert shop.channel.basic_get(victim)[0] is None
+    assert shop.effects() == ["a", "b"]
+    assert "answer dropped" in shop.program.log.read_text()
+
+
+def test_an_answer_for_a_requester_that_has_gone_is_dropped(shop: Shop) -> None:
+    """It stops nothing: what comes after it is answered, and nothing is redelivered."""
+    with own_queue(shop) as queue, shop.program.started(*RUN):
+        shop.ask("a", "oncemq.replies.gone")
+        shop.ask("b", queue)
+        shop.answer(queue)
+    assert shop.effects() == ["a", "b"]
+    assert "answer dropped" in shop.program.log.read_text()
+    assert shop.channel.basic_get(shop.name)[0] is None
