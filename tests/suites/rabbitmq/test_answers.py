@@ -22,7 +22,8 @@ database: {{url: "sqlite:///{folder}/shop.db"}}
 topics:
   {name}: {{queue: {name}, key: body.id, identity: [body.id], strategies: [unique_key: {{result: true}}]}}
 consumers:
-  price: {{topic: {name}, handler: "handlers:price", reply: true, middlewares: ["handlers:Death"]}}
+  price: {{topic: {name}, handler: "handlers:price", reply: true, middlewares: ["handlers:Death"],
+          retry: {{attempts: 2, backoff: {{first: 100ms}}}}}}
 """
 HANDLERS = '''
 import os
@@ -34,6 +35,10 @@ from sqlalchemy.orm import Session
 
 
 def price(order: dict, session: Session) -> dict:
+    wish = Path("fail")
+    if wish.exists():
+        wish.unlink()
+        raise ConnectionError("the price list is away")
     session.execute(text("INSERT INTO effects (id) VALUES (:id)"), {"id": order["id"]})
     return {"number": session.scalar(text("SELECT count(*) FROM effects")), "id": order["id"]}
 
@@ -137,6 +142,16 @@ def test_direct_reply_to_works(shop: Shop) -> None:
 
         eventually(answered, "an answer", said=shop.program.log.read_text)
     assert json.loads(came[0]) == {"number": 1, "id": "a"}
+
+
+def test_a_request_that_is_tried_again_is_answered_then(shop: Shop) -> None:
+    """The copy that waits for its retry still says who asked, and under which correlation id."""
+    (shop.folder / "fail").touch()
+    with own_queue(shop) as queue, shop.program.started(*RUN):
+        shop.ask("a", queue, "patient")
+        properties, body = shop.answer(queue)
+    assert not (shop.folder / "fail").exists()
+    assert (properties.correlation_id, json.loads(body)) == ("patient", {"number": 1, "id": "a"})
 
 
 def test_a_death_between_commit_and_answer_loses_no_answer(shop: Shop) -> None:
