@@ -8,18 +8,15 @@ times; the first answer and the median of the others are printed, in ms, with th
 
 import argparse
 import asyncio
-import os
 import tempfile
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 import httpx
-from sqlalchemy import Engine, create_engine, make_url, text
+from benchmarks.stage.servers import own_database, postgresql
+from sqlalchemy import Engine, text
 
 from oncemq.dashboard import create_app
 from oncemq.ledger import schema
@@ -65,22 +62,6 @@ LETTERS = text(
 )
 
 
-@contextmanager
-def database() -> Iterator[str]:
-    """Yield the URL of an empty database."""
-    server = make_url(os.environ["ONCEMQ_TEST_POSTGRESQL"])
-    name = f"b{uuid.uuid4().hex[:10]}"
-    admin = create_engine(server, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    try:
-        yield server.set(database=name).render_as_string(hide_password=False)
-    finally:
-        with admin.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-        admin.dispose()
-
-
 def fill(engine: Engine, records: int, letters: int) -> int:
     """Insert the rows; returns the number of the last dead letter."""
     message = Message("order.paid", b'{"order": "order-0", "payment": "p"}', "m1")
@@ -119,7 +100,8 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--letters", type=int, default=1_000_000)
     given = parser.parse_args()
-    with database() as url, tempfile.TemporaryDirectory() as folder:
+    with own_database(postgresql()) as mine, tempfile.TemporaryDirectory() as folder:
+        url = mine.render_as_string(hide_password=False)
         engine = make_engine(url)
         schema.create(engine)
         began = perf_counter()

@@ -8,15 +8,14 @@ filled one, open and sealed. The database is that of ONCEMQ_TEST_POSTGRESQL; dat
 """
 
 import argparse
-import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from statistics import median
 from time import monotonic, perf_counter
 
-from sqlalchemy import Engine, create_engine, make_url, text
+from benchmarks.stage.servers import own_database, postgresql
+from sqlalchemy import Engine, text
 
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
@@ -37,21 +36,14 @@ STEP = 1_000_000
 @contextmanager
 def ledger() -> Iterator[Engine]:
     """Lend a fresh ledger with one open generation."""
-    server = make_url(os.environ["ONCEMQ_TEST_POSTGRESQL"])
-    name = f"b{uuid.uuid4().hex[:10]}"
-    admin = create_engine(server, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    engine = make_engine(server.set(database=name).render_as_string(hide_password=False))
-    try:
-        schema.create(engine, [registry.TABLE])
-        rotation.begin(engine, SCOPE)
-        yield engine
-    finally:
-        engine.dispose()
-        with admin.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-        admin.dispose()
+    with own_database(postgresql()) as url:
+        engine = make_engine(url.render_as_string(hide_password=False))
+        try:
+            schema.create(engine, [registry.TABLE])
+            rotation.begin(engine, SCOPE)
+            yield engine
+        finally:
+            engine.dispose()
 
 
 def open_table(engine: Engine) -> str:

@@ -7,14 +7,13 @@ that of ONCEMQ_TEST_POSTGRESQL; a database of its own is created in it and dropp
 """
 
 import argparse
-import os
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from time import monotonic, perf_counter
 
-from sqlalchemy import Engine, create_engine, make_url, text
+from benchmarks.stage.servers import own_database, postgresql
+from sqlalchemy import Engine, text
 
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
@@ -90,20 +89,13 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--lengths", type=int, nargs="*", default=[13, 20, 36])
     given = parser.parse_args()
-    server = make_url(os.environ["ONCEMQ_TEST_POSTGRESQL"])
-    name = f"b{uuid.uuid4().hex[:10]}"
-    admin = create_engine(server, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    engine = make_engine(server.set(database=name).render_as_string(hide_password=False))
-    try:
-        for length in given.lengths:
-            print("\n".join(measure(engine, given.records, length)), flush=True)
-    finally:
-        engine.dispose()
-        with admin.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-        admin.dispose()
+    with own_database(postgresql()) as url:
+        engine = make_engine(url.render_as_string(hide_password=False))
+        try:
+            for length in given.lengths:
+                print("\n".join(measure(engine, given.records, length)), flush=True)
+        finally:
+            engine.dispose()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pika
 from benchmarks.stage import tables
-from sqlalchemy import Engine, create_engine, inspect, make_url, text
+from sqlalchemy import URL, Engine, create_engine, inspect, make_url, text
 
 from oncemq.ledger import schema
 from oncemq.ledger.schema import VERSIONS
@@ -59,36 +59,45 @@ class Servers:
 
 
 @contextmanager
+def own_database(server: URL) -> Iterator[URL]:
+    """Yield the URL of an empty database on this PostgreSQL, which is dropped at the end."""
+    name = f"bench_{uuid4().hex[:8]}"
+    admin = create_engine(server, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    try:
+        yield server.set(database=name)
+    finally:
+        with admin.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+        admin.dispose()
+
+
+def postgresql() -> URL:
+    """Return the URL of the test services' PostgreSQL."""
+    return make_url(_needed("ONCEMQ_TEST_POSTGRESQL"))
+
+
+@contextmanager
 def servers() -> Iterator[Servers]:
     """Give access to the test services with a database of our own, which is dropped at the end."""
-    found = _environment()
-    try:
-        rabbitmq, url = found["ONCEMQ_TEST_RABBITMQ"], make_url(found["ONCEMQ_TEST_POSTGRESQL"])
-    except KeyError as missing:
-        raise SystemExit(f"{missing} is not set: run `make services` first") from None
-    database = f"bench_{uuid4().hex[:8]}"
-    admin = create_engine(url, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {database}"))
-    mine = url.set(database=database)
-    engine = create_engine(mine)
-    try:
-        tables.create(engine)
-        schema.create(engine)
-        yield Servers(
-            rabbitmq,
-            mine.render_as_string(hide_password=False),
-            found.get("ONCEMQ_TEST_REDIS"),
-            engine,
-            found.get("ONCEMQ_TEST_ROCKETMQ"),
-            found.get("ONCEMQ_TEST_ROCKETMQ_GRPC"),
-            found.get("ONCEMQ_TEST_KAFKA"),
-        )
-    finally:
-        engine.dispose()
-        with admin.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {database} WITH (FORCE)"))
-        admin.dispose()
+    rabbitmq, found = _needed("ONCEMQ_TEST_RABBITMQ"), _environment()
+    with own_database(postgresql()) as mine:
+        engine = create_engine(mine)
+        try:
+            tables.create(engine)
+            schema.create(engine)
+            yield Servers(
+                rabbitmq,
+                mine.render_as_string(hide_password=False),
+                found.get("ONCEMQ_TEST_REDIS"),
+                engine,
+                found.get("ONCEMQ_TEST_ROCKETMQ"),
+                found.get("ONCEMQ_TEST_ROCKETMQ_GRPC"),
+                found.get("ONCEMQ_TEST_KAFKA"),
+            )
+        finally:
+            engine.dispose()
 
 
 def surroundings(servers: Servers) -> dict[str, str]:
@@ -125,6 +134,13 @@ def _rocketmq_version(url: str) -> str:
     finally:
         connection.close()
     return str(told["brokerVersionDesc"]).removeprefix("V").replace("_", ".")
+
+
+def _needed(name: str) -> str:
+    found = _environment().get(name)
+    if found is None:
+        raise SystemExit(f"{name} is not set: run `make services` first")
+    return found
 
 
 def _environment() -> dict[str, str]:
