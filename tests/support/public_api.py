@@ -38,7 +38,9 @@ NAMES = {
     "oncemq.contracts.capabilities": ["Capabilities", "Order"],
     "oncemq.contracts.checks": ["ConsumerFacts", "Effects", "Problem", "Severity"],
     "oncemq.message.envelope": ["BrokerMetadata", "Delivery", "Envelope", "Message", "OutgoingMessage"],
-    "oncemq.contracts.strategy": ["Reconciled", "Scope", "Strategy", "Traits", "UnitKind", "UpkeepTask"],
+    "oncemq.contracts.strategy": [
+        *("HeldLock", "HeldLocks", "Reconciled", "Scope", "Strategy", "Traits", "UnitKind", "UpkeepTask"),
+    ],
     "oncemq.contracts.unit": ["Item", "Run", "Unit"],
     "oncemq.contracts.verdict": ["PROCEED", "Culprits", "Verdict"],
 }

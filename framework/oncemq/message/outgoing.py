@@ -123,7 +123,7 @@ class Publishing:
     message_id: str
 
 
-Answers = list[BrokerError | None]
+SendErrors = list[BrokerError | None]
 """The error of each message; None for those that the broker has confirmed."""
 
 
@@ -133,7 +133,7 @@ class TopicTrace(Protocol):
     def __call__(self, headers: dict[str, str], message_id: str) -> None:
         """Write the current trace into the headers of a message with this id."""
 
-    def sending(self, messages: Sequence[OutgoingMessage], send: Callable[[], Answers]) -> Answers:
+    def sending(self, messages: Sequence[OutgoingMessage], send: Callable[[], SendErrors]) -> SendErrors:
         """Return what `send` returns, which sends these messages to the broker."""
 
 
@@ -342,7 +342,7 @@ class OutgoingTopic:
         self._check_size(headers)
         return headers
 
-    def sending(self, messages: Sequence[OutgoingMessage], send: Callable[[], Answers]) -> Answers:
+    def sending(self, messages: Sequence[OutgoingMessage], send: Callable[[], SendErrors]) -> SendErrors:
         """Return what `send` returns, which sends these messages to the broker; it is traced."""
         return send() if self._trace is None else self._trace.sending(messages, send)
 

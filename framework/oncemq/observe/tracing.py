@@ -25,7 +25,7 @@ from oncemq.contracts.verdict import Culprits, Outcome, Verdict
 from oncemq.errors import Signal
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
-from oncemq.message.outgoing import Answers
+from oncemq.message.outgoing import SendErrors
 from oncemq.observe.events import Observer
 from oncemq.observe.fields import handler_trace
 from oncemq.observe.logs import now_handled
@@ -168,7 +168,7 @@ class TracedTopic:
         ):
             propagate.inject(headers)
 
-    def sending(self, messages: Sequence[OutgoingMessage], send: Callable[[], Answers]) -> Answers:
+    def sending(self, messages: Sequence[OutgoingMessage], send: Callable[[], SendErrors]) -> SendErrors:
         """Send messages, with a span if one of them is sampled: a child of a lone message's, else it links to theirs."""
         sampled = [message.headers for message in messages if _flag_of(message.headers)]
         if not sampled:
@@ -223,7 +223,7 @@ class Tracing(Observer):
         self._open: dict[Delivery, _Processing] = {}
         self._consumers: dict[str, TracedConsumer] = {}
 
-    def publishing(self, system: str, topic: str) -> "TracedTopic":
+    def publishing(self, system: str, topic: str) -> TracedTopic:
         """Return what traces the messages that are published to a topic.
 
         Args:
