@@ -174,6 +174,8 @@ def test_each_effect_happens_once_whatever_dies(handler_and_kind: tuple[str, str
     assert {
         (json.loads(letter.message.body)["id"], letter.message.headers["oncemq-reason"]) for letter in letters
     } == {("lost-track", "unknown-effect")}
+    kills = sum(event["disaster"].startswith("kill") for event in EVENTS)
+    assert len(letters) <= 1 + kills
     struck = {event["id"] for event in EVENTS if event["disaster"].startswith(("kill", "error"))}
     assert struck <= set(lines(place, "asked.log")), "a disaster went unnoticed"
     # Its consumer hears a message again when the process dies before it is acknowledged, but each is one message.

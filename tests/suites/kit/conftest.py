@@ -13,7 +13,20 @@ from oncemq import App
 from oncemq.testing import TestApp
 from support.database.databases import database, engine
 
-__all__ = ["RETRY", "Base", "Bench", "Effect", "Ride", "bench", "database", "effects", "engine"]
+__all__ = [
+    "FAILED",
+    "RETRY",
+    "Base",
+    "Bench",
+    "Effect",
+    "Ride",
+    "adds",
+    "bench",
+    "database",
+    "effects",
+    "engine",
+    "fails_once",
+]
 
 RETRY = {"attempts": 3, "backoff": {"first": "50ms", "factor": 1, "max": "50ms", "jitter": 0}}
 
@@ -39,6 +52,24 @@ class Ride(Base):
     ride_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     version: Mapped[int]
     state: Mapped[str] = mapped_column(String(64))
+
+
+FAILED: set[str] = set()
+"""What `fails_once` has failed for; a test empties it."""
+
+
+def adds(body: dict[str, Any], session: Session) -> None:
+    """Write an effect."""
+    session.add(Effect(text=body["id"]))
+
+
+def fails_once(body: dict[str, Any], session: Session) -> None:
+    """Write an effect, and fail after that for each message's first try."""
+    adds(body, session)
+    session.flush()
+    if body["id"] not in FAILED:
+        FAILED.add(body["id"])
+        raise ValueError("once")
 
 
 class Bench:

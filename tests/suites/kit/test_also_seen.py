@@ -12,13 +12,12 @@ from oncemq import App, ConfigError
 from oncemq.redis.connect import make_client
 from oncemq.testing import TestApp
 from oncemq.testing.kit.outcomes import Status
-from suites.kit.conftest import Base, Effect, effects
+from suites.kit.conftest import FAILED, Base, Effect, adds, effects, fails_once
 from support.servers import OwnServer
 
 DEDUP = Table("t_dedup", MetaData(), Column("message_key", String(40), primary_key=True))
 IN_REDIS = {"unique_key": {"also_seen_in": {"redis_key": "dedup:{body.id}", "value": "CONSUMED"}}}
 ALSO = {"unique_key": {"also_seen_in": {"table": "t_dedup", "columns": {"message_key": "body.id"}}}}
-_FAILED: set[str] = set()
 
 
 def _tables(engine: Engine) -> None:
@@ -29,22 +28,10 @@ def _tables(engine: Engine) -> None:
         connection.execute(insert(DEDUP), [{"message_key": "old"}, {"message_key": "older"}])
 
 
-def _adds(body: dict[str, Any], session: Session) -> None:
-    session.add(Effect(text=body["id"]))
-
-
 def _reads_and_mixes(body: dict[str, Any], session: Session) -> None:
     session.execute(text("SELECT count(*) FROM t_dedup"))
     session.execute(text("UPDATE effects SET text = text"))
-    _adds(body, session)
-
-
-def _fails_once(body: dict[str, Any], session: Session) -> None:
-    _adds(body, session)
-    session.flush()
-    if body["id"] not in _FAILED:
-        _FAILED.add(body["id"])
-        raise ValueError("once")
+    adds(body, session)
 
 
 async def _adds_in_a_loop(body: dict[str, Any], session: AsyncSession) -> None:
@@ -62,18 +49,18 @@ def _app(
     )
     app.topic("orders", key="body.id", identity=["body.id"])
     app.consumer(topic="orders", name="moved", strategies=[strategy], **more)(handler)
-    app.consumer(topic="orders", name="other", strategies=["unique_key"])(_adds)
+    app.consumer(topic="orders", name="other", strategies=["unique_key"])(adds)
     return app
 
 
 @pytest.mark.server
 @pytest.mark.parametrize("server", ["postgresql", "mariadb"])
-@pytest.mark.parametrize("handler", [_adds, _reads_and_mixes, _fails_once])
+@pytest.mark.parametrize("handler", [adds, _reads_and_mixes, fails_once])
 def test_neighbours_and_other_consumers_notice_nothing(
     request: pytest.FixtureRequest, server: str, handler: Any
 ) -> None:
     """In one unit: what was seen elsewhere, copies of it, new messages, and one that fails once."""
-    _FAILED.clear()
+    FAILED.clear()
     url = request.getfixturevalue(f"{server}_url")
     with TestApp(_app(handler), tables=_tables, database=url) as kit:
         sent = ["old", "new", "old", "newer", "older", "new"]
@@ -87,7 +74,7 @@ def test_neighbours_and_other_consumers_notice_nothing(
 
 def test_a_table_that_goes_makes_no_dead_letter(postgresql_url: str) -> None:
     """It may be dropped while the option is still there: the consumer pauses, and goes on when it is back."""
-    app = _app(_adds, retry={"attempts": 2})
+    app = _app(adds, retry={"attempts": 2})
     with TestApp(app, tables=_tables, database=postgresql_url) as kit:
         DEDUP.drop(kit.engine())
         outcomes = kit.publish_many("orders", [{"id": f"{number}"} for number in range(5)])
@@ -98,7 +85,7 @@ def test_a_table_that_goes_makes_no_dead_letter(postgresql_url: str) -> None:
         assert {outcome.of("moved").status for outcome in outcomes} == {Status.APPLIED}
 
 
-@pytest.mark.parametrize("handler", [_adds, _adds_in_a_loop])
+@pytest.mark.parametrize("handler", [adds, _adds_in_a_loop])
 def test_an_outage_of_redis_makes_no_double_effect_and_no_dead_letter(
     handler: Any, postgresql_url: str, own_redis: OwnServer
 ) -> None:
@@ -138,6 +125,6 @@ def test_an_outage_of_redis_makes_no_double_effect_and_no_dead_letter(
 @pytest.mark.parametrize("strategy", [ALSO, IN_REDIS])
 def test_on_dead_does_not_go_with_it(strategy: dict[str, Any]) -> None:
     """It would undo what the other deduplicator has applied, if a copy fails before it is looked up."""
-    app = _app(_adds, strategy=strategy, on_dead=_adds)
+    app = _app(adds, strategy=strategy, on_dead=adds)
     with pytest.raises(ConfigError, match="could undo what also_seen_in knows as applied"):
         app.load()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
+from sqlalchemy import create_engine, text
 
 from support.apps.program import eventually
 from support.apps.warm import WarmProgram
@@ -183,12 +184,102 @@ def test_a_stranger_cannot_have_us_publish_to_any_queue(shop: Shop) -> None:
     assert "answer dropped" in shop.program.log.read_text()
 
 
-def test_an_answer_for_a_requester_that_has_gone_is_dropped(shop: Shop) -> None:
-    """It stops nothing: what comes after it is answered, and nothing is redelivered."""
+@pytest.mark.parametrize(
+    "gone",
+    ["oncemq.replies.gone", "amq.gen-gone", "amq.rabbitmq.reply-to.no.token", "amq.rabbitmq.reply-to."],
+)
+def test_an_answer_for_a_requester_that_has_gone_is_dropped(shop: Shop, gone: str) -> None:
+    """It stops nothing: what comes after it is answered, and nothing is redelivered; nor does a name that is nonsense."""
     with own_queue(shop) as queue, shop.program.started(*RUN):
-        shop.ask("a", "oncemq.replies.gone")
+        shop.ask("a", gone)
         shop.ask("b", queue)
         shop.answer(queue)
     assert shop.effects() == ["a", "b"]
     assert "answer dropped" in shop.program.log.read_text()
     assert shop.channel.basic_get(shop.name)[0] is None
+
+
+NEIGHBOURS = """\
+app: {name}
+brokers: {{main: {{url: "{url}"}}}}
+database: {{url: "{database}"}}
+topics:
+  {name}: {{key: body.key, identity: [body.id]}}
+consumers:
+  price: {{topic: {name}, handler: "handlers:price", reply: true, strategies: [unique_key: {{result: true}}],
+          retry: {{attempts: 2, backoff: {{first: 100ms}}}}}}
+  note: {{topic: {name}, handler: "handlers:note", strategies: [unique_key]}}
+"""
+MIXED = '''
+from oncemq import Reject
+from sqlalchemy import String, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Priced(Base):
+    __tablename__ = "priced"
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    price: Mapped[int]
+
+
+FAILED = set()
+
+
+def price(order: dict, session: Session) -> dict:
+    """Add an object, change it by SQL, read it; fail for some after that, once or for good."""
+    session.add(Priced(id=order["id"], price=1))
+    session.flush()
+    session.execute(text("UPDATE priced SET price = price + 41 WHERE id = :id"), {"id": order["id"]})
+    if order["id"] == "never":
+        raise Reject("it has no price")
+    if order["id"].startswith("once") and order["id"] not in FAILED:
+        FAILED.add(order["id"])
+        raise ValueError("the price list is away")
+    found = session.scalar(text("SELECT price FROM priced WHERE id = :id"), {"id": order["id"]})
+    return {"id": order["id"], "price": found}
+
+
+def note(order: dict, session: Session) -> None:
+    """Write something else about the same message, and give no answer."""
+    session.execute(text("INSERT INTO notes (id) VALUES (:id)"), {"id": order["id"]})
+'''
+
+
+@pytest.mark.parametrize("database", ["postgresql_database", "mariadb_database"])
+def test_each_request_of_a_unit_gets_its_own_answer(
+    database: str, request: pytest.FixtureRequest, rabbitmq_url: str, fresh: str, tmp_path: Path
+) -> None:
+    """Beside copies, requests that fail once or for good, two spellings of an id, and another consumer of the topic."""
+    place = request.getfixturevalue(database)
+    (tmp_path / "app.yaml").write_text(NEIGHBOURS.format(name=fresh, url=rabbitmq_url, database=place))
+    (tmp_path / "handlers.py").write_text(MIXED)
+    engine = create_engine(place)
+    with engine.begin() as connection:
+        exact = " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" if engine.dialect.name == "mysql" else ""
+        connection.execute(text(f"CREATE TABLE priced (id VARCHAR(40){exact} PRIMARY KEY, price INTEGER)"))
+        connection.execute(text(f"CREATE TABLE notes (id VARCHAR(40){exact})"))
+    program = WarmProgram(tmp_path)
+    program.succeed("tables", "create")
+    program.succeed("run", "--until-idle", "300ms")  # its queues are there now
+    ids = ["a", "once-1", "b", "never", "a", "A", "c", "once-2", "b", *(f"n{number}" for number in range(20))]
+    with connect(rabbitmq_url) as connection:
+        channel = connection.channel()
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        for number, each in enumerate(ids):
+            asked = BasicProperties(reply_to=queue, correlation_id=str(number))
+            body = json.dumps({"id": each, "key": each.lower()}).encode()
+            channel.basic_publish("oncemq", fresh, body, asked)
+        program.succeed("run", "--until-idle", "2s")
+        answers: dict[str, Any] = {}
+        while (found := channel.basic_get(queue, auto_ack=True))[0] is not None:
+            answers.setdefault(found[1].correlation_id, json.loads(found[2]))
+    expected = {str(at): {"id": each, "price": 42} for at, each in enumerate(ids) if each != "never"}
+    assert answers == expected
+    with engine.connect() as connection:
+        assert set(connection.scalars(text("SELECT id FROM priced"))) == set(ids) - {"never"}
+        assert sorted(connection.scalars(text("SELECT id FROM notes"))) == sorted(set(ids))
+    engine.dispose()

@@ -11,34 +11,19 @@ from oncemq import App
 from oncemq.ledger.generations import rotation
 from oncemq.testing import TestApp
 from oncemq.testing.kit.outcomes import Status
-from suites.kit.conftest import Base, Effect, effects
-
-
-def _adds(body: dict[str, Any], session: Session) -> None:
-    session.add(Effect(text=body["id"]))
-
-
-def _fails_once(body: dict[str, Any], session: Session) -> None:
-    _adds(body, session)
-    session.flush()
-    if body["id"] not in _FAILED:
-        _FAILED.add(body["id"])
-        raise ValueError("once")
+from suites.kit.conftest import FAILED, Base, adds, effects, fails_once
 
 
 def _reads(body: dict[str, Any], session: Session) -> None:
     session.execute(text("SELECT count(*) FROM oncemq_generations"))
-    _adds(body, session)
-
-
-_FAILED: set[str] = set()
+    adds(body, session)
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("handler", [_adds, _fails_once, _reads])
+@pytest.mark.parametrize("handler", [adds, fails_once, _reads])
 def test_each_message_of_a_unit_takes_effect_once_over_rotations(postgresql_url: str, handler: Any) -> None:
     """Two consumers, copies in one unit and after a rotation between two, and neighbours that fail or read."""
-    _FAILED.clear()
+    FAILED.clear()
     app = App(
         "kit",
         brokers={"main": "amqp://nowhere/"},
@@ -47,7 +32,7 @@ def test_each_message_of_a_unit_takes_effect_once_over_rotations(postgresql_url:
     )
     app.topic("orders", key="body.id", identity=["body.id"], strategies=["unique_key"])
     app.consumer(topic="orders", name="first")(handler)
-    app.consumer(topic="orders", name="second")(_adds)
+    app.consumer(topic="orders", name="second")(adds)
     with TestApp(app, tables=Base.metadata, database=postgresql_url) as kit:
         for day in range(3):
             ids = [f"{day} {number}" for number in range(10)]
