@@ -3,3 +3,7 @@
 
 class ServiceError(Exception):
     """A server could not be installed, started, reached or stopped."""
+
+
+class PortTakenError(ServiceError):
+    """A server ended at its start, because something else listens on one of its ports."""

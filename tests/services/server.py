@@ -1,5 +1,6 @@
 """What every server can do: start, stop, be killed, frozen and restarted on the same port and data."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,10 +8,14 @@ from typing import ClassVar
 
 from services import ports
 from services.account import Account, remove_folder
-from services.errors import ServiceError
+from services.errors import PortTakenError, ServiceError
 from services.process import Launch, Process
 from services.settings import Settings
 from services.waiting import wait_until
+
+STARTS = 3
+"""Tries of a first start."""
+PORT_TAKEN = re.compile("address already in use|eaddrinuse", re.IGNORECASE)
 
 
 class Server(ABC):
@@ -79,7 +84,21 @@ class Server(ABC):
         return all(self._process(launch) is not None for launch in self.launches())
 
     def start(self) -> None:
-        """Start what does not run yet and wait until it answers."""
+        """Start what does not run yet and wait until it answers.
+
+        The first time, a chosen port that another program took meanwhile costs other ports and another try.
+        """
+        first = not (self.folder / "data").exists()
+        for _ in range(STARTS - 1 if first else 0):
+            try:
+                return self._start_once()
+            except PortTakenError:
+                self.kill()
+                self.remove()
+                self.settings.move(self.folder)
+        return self._start_once()
+
+    def _start_once(self) -> None:
         if not self.running:
             self.prepare()
         for launch in self.launches():
@@ -93,7 +112,7 @@ class Server(ABC):
         if not wait_until(lambda: self.answers() or not self.running, seconds=seconds):
             raise ServiceError(f"{self.kind} does not answer after {seconds:.0f} s.\n{self._log_end()}")
         if not self.running:
-            raise ServiceError(f"{self.kind} ended while starting.\n{self._log_end()}")
+            raise self._failure(f"{self.kind} ended while starting.")
 
     def stop(self) -> None:
         """Shut it down in order; what does not go within its time is killed."""
@@ -150,7 +169,7 @@ class Server(ABC):
         if port is not None and not wait_until(
             lambda: ports.accepts(port) or not process.alive, seconds=self.start_seconds
         ):
-            raise ServiceError(f"{launch.name} does not listen on port {port}.\n{self._log_end()}")
+            raise self._failure(f"{launch.name} does not listen on port {port}.")
 
     def _process(self, launch: Launch) -> Process | None:
         child = self._children.get(launch.name)
@@ -165,6 +184,11 @@ class Server(ABC):
     def _forget(self, launch: Launch) -> None:
         self._children.pop(launch.name, None)
         (self.folder / f"{launch.name}.pid").unlink(missing_ok=True)
+
+    def _failure(self, what: str) -> ServiceError:
+        log = self._log_end()
+        kind = PortTakenError if PORT_TAKEN.search(log) else ServiceError
+        return kind(f"{what}\n{log}")
 
     def _log_end(self) -> str:
         logs = [self.folder / f"{launch.name}.log" for launch in self.launches()]

@@ -1,5 +1,6 @@
 """The commands behind `make services` and `make services-stop`."""
 
+import itertools
 import os
 import socket
 import subprocess
@@ -11,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from services import catalog, environment, ports
+from services.errors import PortTakenError
 from services.process import Launch, Process
+from services.server import Server
 from services.servers.postgresql import PostgreSQL
+from services.servers.redis import Redis
 from services.settings import Settings
 from support.servers import url_from
 
@@ -88,6 +92,46 @@ def test_servers_of_a_killed_test_run_are_stopped_later(folder: Path) -> None:
     services("stop", folder)
     assert not ports.accepts(port)
     assert not list((folder / "own").iterdir())
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", [Redis, PostgreSQL])
+def test_a_port_taken_meanwhile_costs_only_another_one(kind: type[Server], tmp_path: Path) -> None:
+    """Between choosing ports and listening others may be faster; the first start then chooses again."""
+    servers = catalog.OwnServers(tmp_path)
+    server = servers.make(kind)
+    taken = server.port
+    with socket.create_server((ports.LOOPBACK, taken)):
+        try:
+            server.start()
+            assert server.port != taken
+            assert server.answers()
+        finally:
+            servers.remove(server)
+
+
+@pytest.mark.server
+def test_a_restart_keeps_its_port_or_fails(tmp_path: Path) -> None:
+    """Clients know the port of a server that ran; a later start never chooses another one in silence."""
+    servers = catalog.OwnServers(tmp_path)
+    server = servers.make(Redis)
+    server.start()
+    server.stop()
+    try:
+        with (
+            socket.create_server((ports.LOOPBACK, server.port)),
+            pytest.raises(PortTakenError, match="already in use"),
+        ):
+            server.start()
+    finally:
+        servers.remove(server)
+
+
+def test_a_chosen_port_leaves_room_below_it() -> None:
+    """A RocketMQ broker listens two below its port, so that one is free too and never another server's."""
+    chosen = sorted(ports.choose(50))
+    assert min(later - earlier for earlier, later in itertools.pairwise(chosen)) >= 3
+    assert all(ports.is_free(port - 2) for port in chosen)
 
 
 def _ports(settings: Path) -> list[int]:
