@@ -137,13 +137,18 @@ def _stat(pid: int | str) -> list[str] | None:
 
 def _start_time(pid: int) -> str | None:
     fields = _stat(pid)
-    return None if fields is None or fields[0] in "ZX" else fields[19]
+    return None if fields is None or _ended(fields) else fields[19]
+
+
+def _ended(fields: list[str]) -> bool:
+    """Return whether no thread is left: until then a process that was killed holds its ports and files."""
+    return fields[0] in "ZX" and int(fields[17]) <= 1
 
 
 def _children() -> dict[int, list[tuple[int, str]]]:
     children: dict[int, list[tuple[int, str]]] = {}
     for entry in os.listdir("/proc"):
-        if entry.isdigit() and (fields := _stat(entry)) is not None and fields[0] not in "ZX":
+        if entry.isdigit() and (fields := _stat(entry)) is not None and not _ended(fields):
             children.setdefault(int(fields[1]), []).append((int(entry), fields[19]))
     return children
 

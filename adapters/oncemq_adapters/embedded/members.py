@@ -55,14 +55,19 @@ def _space() -> str:
 
 
 def _born(pid: int) -> str:
-    """Return the start time of process `pid`; empty when there is none, or only its unburied remains."""
+    """Return the start time of process `pid`; empty when there is none, or only its unburied remains.
+
+    A process that dies may be shown as remains while other threads of it are still ending: its files and their locks are
+    held until then, and what it left behind is not readable as that of a dead process.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
     # The second field is the program's name in parentheses, which may itself hold blanks and parentheses.
     fields = text.rpartition(")")[2].split()
-    return "" if fields[0] in ("Z", "X") else fields[19]
+    ended, threads = fields[0] in ("Z", "X"), int(fields[17])
+    return "" if ended and threads <= 1 else fields[19]
 
 
 _RELEASE = """UPDATE oncemq_broker_deliveries SET state = 0, owner = NULL WHERE state = 1 AND owner = ?"""

@@ -270,6 +270,20 @@ DEFECTS = (
         ["tests/unit/common/test_private_files.py::test_the_embedded_brokers_files_are_private"],
     ),
     Defect(
+        "dying-process-taken-for-dead",
+        "A crash is charged: the message of a process whose threads still end is not given to another.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/embedded/members.py",
+                "if ended and threads <= 1 else",
+                "if ended else",
+            )
+        ],
+        [
+            "tests/unit/adapters/embedded/test_liveness.py::test_a_process_lives_until_its_last_thread_has_ended"
+        ],
+    ),
+    Defect(
         "idle-without-a-subscription",
         "A run that was never subscribed does not end well.",
         [

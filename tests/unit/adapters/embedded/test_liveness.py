@@ -27,6 +27,26 @@ def test_ended_process_is_dead():
     assert is_dead(other, here)
 
 
+def test_a_process_lives_until_its_last_thread_has_ended():
+    """Its files and locks are held so long: a crash that is read before would not be charged to the message."""
+    script = (
+        "import ctypes, sys, threading; threading.Thread(target=sys.stdin.read).start(); "
+        "ctypes.CDLL(None).syscall({'x86_64': 60}.get(__import__('platform').machine(), 93), 0)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+    here = this_process()
+    try:
+        eventually(lambda: _state(child.pid) == "Z", "the main thread to end before the other")
+        other = replace(here, pid=child.pid, born=_stat(child.pid)[19])
+        assert not is_dead(other, here)
+        child.kill()
+        eventually(lambda: is_dead(other, here), "the process to count as dead with its last thread")
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+
+
 def test_reused_number_is_another_process():
     """A process of the same number that started at another time is not the one we knew."""
     here = this_process()
@@ -62,3 +82,11 @@ def test_program_names_with_parentheses_do_not_confuse(tmp_path: Path):
     finally:
         child.kill()
         child.wait()
+
+
+def _state(pid: int) -> str:
+    return _stat(pid)[0]
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
