@@ -12,6 +12,8 @@ import java.util.stream.Collectors;
 import org.redisson.Redisson;
 import org.redisson.api.RBloomFilter;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.ByteArrayCodec;
 import org.redisson.client.codec.StringCodec;
@@ -104,10 +106,51 @@ public final class Peer {
                     guard.unlock();
                 }
                 return "true";
+            case "permits": // name what number wait-ms: a semaphore
+                return String.valueOf(permits(words));
+            case "leases": // name what number-or-permit lease-ms wait-ms: a semaphore whose permits expire
+                return String.valueOf(leases(words));
             case "filter": // name codec what values: a Bloom filter
                 return String.valueOf(filtered(words));
             default:
                 return "error unknown " + words[2];
+        }
+    }
+
+    private Object permits(String[] words) throws InterruptedException {
+        RSemaphore semaphore = client.getSemaphore(words[3]);
+        int number = Integer.parseInt(words[5]);
+        switch (words[4]) {
+            case "set":
+                return semaphore.trySetPermits(number);
+            case "add":
+                semaphore.addPermits(number);
+                return true;
+            case "acquire": // number wait-ms
+                return semaphore.tryAcquire(number, Long.parseLong(words[6]), TimeUnit.MILLISECONDS);
+            case "release":
+                semaphore.release(number);
+                return true;
+            case "drain":
+                return semaphore.drainPermits();
+            default:
+                return semaphore.availablePermits();
+        }
+    }
+
+    private Object leases(String[] words) throws InterruptedException {
+        RPermitExpirableSemaphore semaphore = client.getPermitExpirableSemaphore(words[3]);
+        switch (words[4]) {
+            case "set":
+                return semaphore.trySetPermits(Integer.parseInt(words[5]));
+            case "acquire": // lease-ms wait-ms: the permit, or null
+                return semaphore.tryAcquire(Long.parseLong(words[6]), Long.parseLong(words[5]), TimeUnit.MILLISECONDS);
+            case "release": // permit
+                return semaphore.tryRelease(words[5]);
+            case "extend": // permit lease-ms
+                return semaphore.updateLeaseTime(words[5], Long.parseLong(words[6]), TimeUnit.MILLISECONDS);
+            default:
+                return semaphore.availablePermits();
         }
     }
 
@@ -142,6 +185,10 @@ public final class Peer {
                 return client.getFairLock(name);
             case "fenced":
                 return client.getFencedLock(name);
+            case "read":
+                return client.getReadWriteLock(name).readLock();
+            case "write":
+                return client.getReadWriteLock(name).writeLock();
             case "multi": // names, separated by commas
                 String[] names = name.split(",");
                 RLock[] locks = new RLock[names.length];

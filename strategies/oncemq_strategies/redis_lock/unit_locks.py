@@ -126,7 +126,7 @@ class UnitLocks:
             self._keeper.insist(Release(call, until) for call in unheard)
         _raise_first(answer for _, _, answer in answers)
         if any(answer == UNTOLD for _, _, answer in answers):
-            self._keeper.untold(answers[0][0].name)
+            self._keeper.untold(answers[0][0].name, channel_of(answers[0][0].name))
 
     @property
     def _keeper(self) -> Keeper:

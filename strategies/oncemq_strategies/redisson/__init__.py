@@ -18,16 +18,24 @@ from oncemq_strategies.redisson.fenced import FencedLock
 from oncemq_strategies.redisson.lock import Lock, NotHeld, Replicas
 from oncemq_strategies.redisson.multi import MultiLock
 from oncemq_strategies.redisson.names import BadFilterName, BadLockName
+from oncemq_strategies.redisson.read_write.locks import ReadLockHeld, ReadWriteLock
+from oncemq_strategies.redisson.semaphores.counting import Semaphore
+from oncemq_strategies.redisson.semaphores.expirable import ExpirableSemaphore, Permit
 
 __all__ = [
     "BadFilterName",
     "BadLockName",
     "BloomFilter",
+    "ExpirableSemaphore",
     "FairLock",
     "FencedLock",
     "Lock",
     "MultiLock",
     "NoSuchFilter",
     "NotHeld",
+    "Permit",
+    "ReadLockHeld",
+    "ReadWriteLock",
     "Replicas",
+    "Semaphore",
 ]

@@ -14,7 +14,6 @@ from oncemq.redis import RedisClient
 from oncemq.redis.call import Call
 from oncemq.redis.faults import Failure
 from oncemq_strategies.redisson.lock_scripts import EXTEND
-from oncemq_strategies.redisson.names import channel_of
 from oncemq_strategies.redisson.pending_releases import Release, Unheard
 
 _log = logging.getLogger(__name__)
@@ -77,6 +76,10 @@ class Holding:
         """Note that Redis renewed the whole lease by a command sent at the monotonic second `sent`."""
         self.valid_until = sent + self.lease / 1000
         self.renew_at = sent + self.lease / 1000 / _RENEWALS
+
+    def renewal(self, lease: int) -> Call:
+        """Return the call that extends the lease to at least so many milliseconds from now; it answers 1, or 0 after a loss."""
+        return Call.of(EXTEND, [self.name], [lease, self.owner])
 
 
 class Keeper:
@@ -152,15 +155,17 @@ class Keeper:
             with suppress(Exception):
                 tell()
 
-    def untold(self, name: str) -> None:
+    def untold(self, name: str, channel: str) -> None:
         """Log once that releases wake no waiters: this user may not publish in the locks' channels."""
         if not self._warned:
             self._warned = True
+            prefix = channel.split(":", 1)[0]
             _log.warning(
                 "lock %r was released without a message: this Redis user may not publish in %s, so clients that wait "
-                "for its locks poll; grant it with ACL SETUSER <user> &redisson_lock__channel:* +publish +spublish",
+                "for its locks poll; grant it with ACL SETUSER <user> &%s:* +publish +spublish",
                 name,
-                channel_of(name),
+                channel,
+                prefix,
             )
 
     def close(self) -> None:
@@ -219,7 +224,7 @@ class Keeper:
         alive = [holding for holding in due if holding.watched and not holding.lost]
         if not alive:
             return
-        calls = [Call.of(EXTEND, [lock.name], [lock.lease, lock.owner]) for lock in alive]
+        calls = [lock.renewal(lock.lease) for lock in alive]
         for holding, answer in zip(alive, self._client.together(calls), strict=True):
             if isinstance(answer, Failure):
                 holding.renew_at = time.monotonic() + min(_AGAIN, holding.lease / 1000 / (2 * _RENEWALS))

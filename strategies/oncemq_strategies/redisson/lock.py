@@ -14,7 +14,7 @@ from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument, Call
 from oncemq.redis.connect import client_of
 from oncemq_strategies.redisson.lease_keeper import LEASE, Holding, Keeper, milliseconds
-from oncemq_strategies.redisson.lock_scripts import ACQUIRE, EXTEND, RELEASE, UNTOLD
+from oncemq_strategies.redisson.lock_scripts import ACQUIRE, RELEASE, UNTOLD
 from oncemq_strategies.redisson.names import channel_of, check_name
 from oncemq_strategies.redisson.waiters import Waiters
 
@@ -129,7 +129,7 @@ class Lock:
             self._keeper.drop(holding)
         answer = None if holding.lost else self._insist(lambda: self._release_call(holding))
         if answer == UNTOLD:
-            self._keeper.untold(self.name)
+            self._keeper.untold(self.name, self._release_channel())
         if answer is None:
             self._keeper.drop(holding)
             raise NotHeld(
@@ -145,7 +145,7 @@ class Lock:
         holding, sent, lease = self._holding(), time.monotonic(), milliseconds(by)
         if holding is None or holding.lost:
             raise NotHeld(f"lock {self.name!r} is not held by {self.owner}")
-        if self._insist(lambda: Call.of(EXTEND, [self.name], [lease, holding.owner])) != 1:
+        if self._insist(lambda: holding.renewal(lease)) != 1:
             self._keeper.lose(holding)
             raise NotHeld(f"lock {self.name!r} was lost before it could be extended")
         holding.valid_until = max(holding.valid_until, sent + lease / 1000)
@@ -191,6 +191,10 @@ class Lock:
         return self._keeper.find(self.name, self.owner)
 
     def _channel(self) -> str:
+        """Return the channel that wakes this owner."""
+        return self._release_channel()
+
+    def _release_channel(self) -> str:
         return channel_of(self.name)
 
     def _try(self) -> int | None:
@@ -243,21 +247,16 @@ class Lock:
         self._keeper.add(self._new_holding(sent, token))
 
     def _new_holding(self, sent: float, token: int) -> Holding:
-        holding = Holding(self.name, self.owner, self._lease, sent, watched=self._watched, token=token)
+        holding = self._make_holding(sent, token)
         if self._on_loss is not None:
             holding.on_loss.append(self._on_loss)
         return holding
 
+    def _make_holding(self, sent: float, token: int) -> Holding:
+        return Holding(self.name, self.owner, self._lease, sent, watched=self._watched, token=token)
+
     def _wait(self, until: float | None) -> bool:
-        with self._client.shared(Waiters).joined(self._channel()) as waiter:
-            waiter.hear(_left(until))
-            while True:
-                held_for = self._try()
-                if held_for is None:
-                    return True
-                if _left(until) <= 0:
-                    return False
-                waiter.wait(min(_left(until), _pause(held_for)))
+        return wait_for(self._client, self._channel(), self._try, until, all_wake=self._all_wake)
 
     def _insist(self, call: Callable[[], Call]) -> Any:
         """Return the answer to a call that may be applied twice; it is repeated when the first answer was lost."""
@@ -275,6 +274,8 @@ class Lock:
         return 1 if answer is None and made.script is self._release_script else answer
 
     _release_script = RELEASE
+    _all_wake = False
+    """A message wakes all waiters of this process: more than one of them may succeed."""
 
     def _acquire_call(self, holds: int) -> Call:
         return Call.of(ACQUIRE, [self.name], [self._lease, self.owner, holds])
@@ -285,11 +286,39 @@ class Lock:
     def _release_words(self, holding: Holding, left: int | None) -> list[Argument]:
         holds = holding.holds if left is None else left
         clustered = int(self._client.clustered)
-        return [holding.lease, holding.owner, holds, clustered, channel_of(self.name)]
+        return [holding.lease, holding.owner, holds, clustered, self._release_channel()]
 
     def _understood(self, answer: Any) -> tuple[int | None, int]:
         """Return the result of `_try`, and the token."""
         return answer, 0
+
+
+def wait_for(
+    client: RedisClient,
+    channel: str,
+    attempt: Callable[[], int | None],
+    until: float | None,
+    *,
+    all_wake: bool = False,
+) -> bool:
+    """Repeat an attempt after each message in a channel, and now and then without one; return whether it succeeded.
+
+    Args:
+        client: subscribes to the channel.
+        channel: of what is waited for.
+        attempt: returns None when it succeeded, else the milliseconds until a lease ends that it waits for.
+        until: the monotonic second to give up at; None = never.
+        all_wake: a message wakes all waiters of this process.
+    """
+    with client.shared(Waiters).joined(channel, all_wake=all_wake) as waiter:
+        waiter.hear(_left(until))
+        while True:
+            held_for = attempt()
+            if held_for is None:
+                return True
+            if _left(until) <= 0:
+                return False
+            waiter.wait(min(_left(until), _pause(held_for)))
 
 
 def _left(until: float | None) -> float:

@@ -62,9 +62,9 @@ return 1
 TELLING = """
 -- The lock is free already: who may not publish has released it all the same, and waiters look for themselves.
 local UNTOLD = 2
-local function tell(channel)
-    local answer = redis.pcall('publish', channel, '0')
-    if CLUSTER == '1' then redis.pcall('spublish', channel, '0') end
+local function tell(channel, message)
+    local answer = redis.pcall('publish', channel, message or '0')
+    if CLUSTER == '1' then redis.pcall('spublish', channel, message or '0') end
     if type(answer) == 'table' and answer.err then return UNTOLD end
     return 1
 end

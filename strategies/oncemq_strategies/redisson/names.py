@@ -22,7 +22,7 @@ def beside(prefix: str, name: str) -> str:
 
 
 def below(name: str, suffix: str) -> str:
-    """Return the name of a filter's helper key, in the filter's slot."""
+    """Return the name of a helper key that Redisson derives by a suffix, in the slot of `name`."""
     return f"{name}:{suffix}" if "{" in name else f"{{{name}}}:{suffix}"
 
 
@@ -34,6 +34,16 @@ def settings_of(name: str) -> str:
 def channel_of(name: str) -> str:
     """Return the channel in which the release of a lock is published."""
     return beside("redisson_lock__channel", name)
+
+
+def read_write_channel_of(name: str) -> str:
+    """Return the channel in which releases of a read-write lock are published."""
+    return beside("redisson_rwlock", name)
+
+
+def semaphore_channel_of(name: str) -> str:
+    """Return the channel in which the release of permits is published."""
+    return beside("redisson_sc", name)
 
 
 def token_of(name: str) -> str:

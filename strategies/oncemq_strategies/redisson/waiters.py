@@ -1,4 +1,4 @@
-"""Waiters of this process for channels: a message wakes the one that has waited longest, not all of them."""
+"""Waiters of this process for channels: a message wakes the one that has waited longest, or all where all may succeed."""
 
 import threading
 from collections import deque
@@ -43,18 +43,19 @@ class Waiters:
         self._rows: dict[str, tuple[Subscription, deque[Waiter]]] = {}
 
     @contextmanager
-    def joined(self, channel: str) -> Iterator[Waiter]:
-        """Join the waiters of `channel`."""
-        waiter = self._join(channel)
+    def joined(self, channel: str, *, all_wake: bool = False) -> Iterator[Waiter]:
+        """Join the waiters of `channel`; a message wakes one of them, or all where `all_wake`."""
+        waiter = self._join(channel, all_wake=all_wake)
         try:
             yield waiter
         finally:
             self._leave(channel, waiter)
 
-    def _join(self, channel: str) -> Waiter:
+    def _join(self, channel: str, *, all_wake: bool) -> Waiter:
         with self._mutex:
             if channel not in self._rows:
-                subscription = self._listener.subscribe(channel, lambda: self._wake(channel))
+                wake = self._wake_all if all_wake else self._wake
+                subscription = self._listener.subscribe(channel, lambda: wake(channel))
                 self._rows[channel] = (subscription, deque())
             subscription, row = self._rows[channel]
             waiter = Waiter(subscription)
@@ -78,3 +79,8 @@ class Waiters:
             if not waiter.woken.is_set():
                 waiter.woken.set()
                 return
+
+    def _wake_all(self, channel: str) -> None:
+        row = self._rows.get(channel)
+        for waiter in list(row[1]) if row else ():
+            waiter.woken.set()

@@ -32,6 +32,7 @@ from defects.catalog.ledger import (
     one_clock,
     remembering,
     sharding,
+    shared_locks,
     stored,
 )
 from defects.defect import Defect, told_apart
@@ -65,5 +66,6 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *kafka.DEFECTS,
     *stored.DEFECTS,
     *sharding.DEFECTS,
+    *shared_locks.DEFECTS,
     *generations.DEFECTS,
 )

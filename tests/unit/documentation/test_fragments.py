@@ -316,6 +316,18 @@ def test_a_filter_of_another_service_is_read(part: Part, redis_url: str) -> None
         made.delete()
 
 
+@shows("docs/locks.md", "ReadWriteLock(")
+def test_locks_without_a_strategy_are_released(part: Part, redis_url: str) -> None:
+    """Each is free at the end, and was held once."""
+    changed, mark = part.text.replace("redis://localhost:6379/0", redis_url), uuid4().hex[:8]
+    for name in ("ride-lock-42", "price-list", "exports"):
+        changed = changed.replace(f'"{name}"', f'"{name}-{mark}"')
+    space: dict[str, Any] = {}
+    exec(compile(changed, part.page, "exec"), space)
+    assert (space["held"][0], space["exports"].available()) == (1, 3)
+    assert not any(lock.locked() for lock in (space["lock"], space["prices"].read, space["prices"].write))
+
+
 @shows("docs/requests.md", "def welcome")
 def test_a_request_runs_once(part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its copy gets the stored answer, and so does the copy of a call."""

@@ -294,8 +294,8 @@ DEFECTS = (
         [
             Edit(
                 "strategies/oncemq_strategies/redisson/lock_scripts.py",
-                "local answer = redis.pcall('publish', channel, '0')",
-                "local answer = redis.call('publish', channel, '0')",
+                "local answer = redis.pcall('publish', channel, message or '0')",
+                "local answer = redis.call('publish', channel, message or '0')",
             )
         ],
         [

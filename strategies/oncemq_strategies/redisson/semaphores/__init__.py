@@ -1,0 +1,1 @@
+"""Redisson's RSemaphore and RPermitExpirableSemaphore."""

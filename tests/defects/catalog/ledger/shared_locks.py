@@ -1,0 +1,53 @@
+"""Defects of read-write locks and semaphores in Redis."""
+
+from defects.defect import Defect, Edit
+
+READ_WRITE = "strategies/oncemq_strategies/redisson/read_write/scripts.py"
+PERMITS = "strategies/oncemq_strategies/redisson/semaphores/scripts.py"
+LOCKS = "tests/unit/strategies/redis/redisson/test_read_write.py"
+SEMAPHORES = "tests/unit/strategies/redis/redisson/test_semaphores.py"
+
+DEFECTS = (
+    Defect(
+        "dead-reader-keeps-writers-out",
+        "A reader that died holds a read-write lock for its own lease, not for that of others who read.",
+        [Edit(READ_WRITE, "longest = math.max(longest, ends)", "longest = redis.call('pttl', KEYS[1])")],
+        [f"{LOCKS}::test_a_reader_that_died_does_not_keep_a_writer_out[single]"],
+    ),
+    Defect(
+        "living-reader-not-found",
+        "The release of one reader leaves the lock to the readers that live.",
+        [Edit(READ_WRITE, "if longest > 0 then", "if false then")],
+        [f"{LOCKS}::test_a_reader_that_lives_is_found_by_its_lease[single]"],
+    ),
+    Defect(
+        "holds-of-readers-not-renewed",
+        "A reader that lives is renewed with each of its holds, so no other's release takes it for dead.",
+        [Edit(READ_WRITE, "if redis.call('pttl', key) < lease then", "if false then")],
+        [f"{LOCKS}::test_a_reader_is_renewed_with_each_of_its_holds[single]"],
+    ),
+    Defect(
+        "lock-of-another-kind-overwritten",
+        "A read-write lock does not take a lock of another kind from its holder.",
+        [
+            Edit(
+                READ_WRITE,
+                "if not mode and redis.call('exists', KEYS[1]) == 1 then return -4 end\nif mode == 'write'",
+                "if mode == 'write'",
+            )
+        ],
+        [f"{LOCKS}::test_a_plain_lock_of_the_same_name_is_respected[single]"],
+    ),
+    Defect(
+        "permits-counted-twice",
+        "A change of a semaphore whose answer was lost is made once.",
+        [Edit(PERMITS, "if made then return tonumber(made) end", "")],
+        [f"{SEMAPHORES}::test_a_lost_answer_changes_the_number_once[single]"],
+    ),
+    Defect(
+        "permit-taken-twice",
+        "An expiring permit whose answer was lost is taken once.",
+        [Edit(PERMITS, "if redis.call('zscore', KEYS[2], ARGV[4]) then return -3 end", "")],
+        [f"{SEMAPHORES}::test_a_lost_answer_takes_and_gives_one_permit[single]"],
+    ),
+)
