@@ -16,8 +16,8 @@ from oncemq.observe.endpoint import LocalSocket
 from oncemq.observe.events import Observer
 from oncemq.observe.logs import configure
 from oncemq.observe.monitor import Monitor
+from oncemq.observe.otel.export import exported, instrumented
 from oncemq.observe.state import StateSource
-from oncemq.observe.tracing_export import exported
 
 EXIT_STOPPED_AT_ONCE = 130
 """A second signal came while draining."""
@@ -31,6 +31,7 @@ def run_loaded(
     others: Sequence[Observer] = (),
     answers_on: LocalSocket | None = None,
     supervised: bool = False,
+    process: int | None = None,
     watched: Callable[[StateSource], None] = lambda _: None,
 ) -> int:
     """Run an app in this process, with logging and signal handling; returns the exit code.
@@ -42,6 +43,7 @@ def run_loaded(
         others: observers in addition to the app's own.
         answers_on: where a supervisor asks for metrics and health, which it serves on the app's address.
         supervised: a supervisor decides about a second signal: it kills this process.
+        process: the number of this worker process; None if it has none.
         watched: called with the source of the app's state, before it runs.
 
     Raises:
@@ -58,14 +60,18 @@ def run_loaded(
     retries = Retries(plan.clock)
     seeing = others if until_idle is None else [*others, retries]
     seeing = [*seeing, *plan.observers]
-    monitor = Monitor(answers_on or plan.http, plan.clock, others=seeing, redact=plan.redact)
-    application = Application(plan, monitor=monitor, retries=retries)
-    watched(application.state)
-    with (
-        exported(plan.name, wanted=plan.tracing is not None),
-        _signals(application.stop, supervised=supervised),
-    ):
-        return application.run(None if until_idle is None else Until(until_idle, deadline))
+    with exported(plan.name, traces=plan.tracing is not None):
+        monitor = Monitor(
+            answers_on or plan.http,
+            plan.clock,
+            others=seeing,
+            redact=plan.redact,
+            instruments=instrumented(plan.name, process),
+        )
+        application = Application(plan, monitor=monitor, retries=retries)
+        watched(application.state)
+        with _signals(application.stop, supervised=supervised):
+            return application.run(None if until_idle is None else Until(until_idle, deadline))
 
 
 @contextmanager

@@ -4,6 +4,9 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.orm import Session
 
@@ -75,6 +78,30 @@ def test_an_app_starts_and_stops_beside_other_work(folder: Path) -> None:
     assert effects(engine) == ["a"]
     assert app.create_tables() == []
     engine.dispose()
+
+
+def test_the_meter_provider_of_a_service_gets_the_metrics(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An app that runs beside other work counts there, without a variable; it sets no provider itself."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    monkeypatch.setattr(metrics, "get_meter_provider", lambda: provider)
+    app, handled = App.from_yaml(), Event()
+
+    @app.consumer(topic="orders")
+    def count(order: dict, session: Session) -> None:
+        handled.set()
+
+    app.create_tables()
+    app.start()
+    app.publish("orders", {"id": "a", "key": "a"})
+    assert handled.wait(20)
+    assert app.stop() == 0
+    (resource,) = reader.get_metrics_data().resource_metrics
+    found = {metric.name: metric.data.data_points for metric in resource.scope_metrics[0].metrics}
+    (point,) = found["oncemq_messages_total"]
+    assert (point.attributes, point.value) == ({"consumer": "count", "outcome": "applied"}, 1)
 
 
 def refuse(order: dict) -> None:

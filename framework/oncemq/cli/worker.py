@@ -64,6 +64,7 @@ class Worker:
                 others=[FirstProgress(reports.applied), MessageCount(reports.count)],
                 answers_on=None if self.sockets is None else socket_of(self.sockets, index),
                 supervised=True,
+                process=index,
                 watched=lambda state: reports.watch(lambda: is_ready(state, loaded.plan.clock)),
             )
         except OnceMQError as error:

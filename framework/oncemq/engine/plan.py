@@ -30,7 +30,7 @@ from oncemq.redis.client import RedisClient
 from oncemq.retry.backoff import RetryPolicy
 
 if TYPE_CHECKING:
-    from oncemq.observe.tracing import Tracing
+    from oncemq.observe.otel.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from threading import Thread
 from oncemq.engine.application import Application
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.supervision.recycling import refuse_recycling
+from oncemq.observe.monitor import Monitor
+from oncemq.observe.otel.export import instrumented
 
 
 class RunningApp:
@@ -20,7 +22,14 @@ class RunningApp:
 
     def __init__(self, plan: AppPlan) -> None:
         refuse_recycling(plan.recycle)
-        self._application = Application(plan)
+        monitor = Monitor(
+            plan.http,
+            plan.clock,
+            others=plan.observers,
+            redact=plan.redact,
+            instruments=instrumented(plan.name),
+        )
+        self._application = Application(plan, monitor=monitor)
         self._code = 1
         self._started: SimpleQueue[BaseException | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name=f"oncemq-{plan.name}", daemon=True)

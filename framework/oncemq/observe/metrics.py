@@ -5,27 +5,33 @@ cannot create a time series.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from oncemq.common.memory import resident_bytes
 from oncemq.contracts.verdict import Outcome
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import Observer, RescueStep, TimeLimit
-from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase, StateSource
+from oncemq.observe.gauges import GAUGES
+from oncemq.observe.state import PauseReason, StateSource
 
+SIZES: Final = "oncemq_unit_messages", "Messages in a unit.", (1, 2, 5, 10, 20, 50, 100, 200, 500)
+"""A histogram: name, description, upper bounds of its buckets."""
+SECONDS: Final = (
+    "oncemq_unit_seconds",
+    "Time from a unit's start to its settlement.",
+    (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+"""A histogram: name, description, upper bounds of its buckets."""
 MAX_CODES = 50
 """Dead-letter codes with a time series of their own; further codes of a strategy count as `other`."""
 
 _CODE = re.compile(r"[a-z][a-z0-9-]{0,31}")
-_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class MetricsObserver(Observer):
@@ -42,6 +48,7 @@ class MetricsObserver(Observer):
         self._states = _States()
         self._registry.register(self._states)
         self._codes: set[str] = set()
+        self._counters: dict[str, Counter] = {}
         self._messages = self._counter("messages", "Messages by what they came to in a unit.", "outcome")
         self._rescues = self._counter("rescue_steps", "Steps to save the healthy part of a unit.", "step")
         self._retries = self._counter("retries", "Messages that failed and were sent to come again.")
@@ -53,32 +60,37 @@ class MetricsObserver(Observer):
         self._breakers = self._counter("breaker_openings", "Times that a breaker has opened.", "breaker")
         self._suspects = self._counter("crash_suspects", "Messages during which a process died.")
         self._limits = self._counter("time_limits", "Handlers over their time limit.", "limit")
-        self._outbox = Counter(
-            "oncemq_outbox_refusals",
-            "Messages of the outbox that a broker did not take, each time.",
-            ("topic",),
-            registry=self._registry,
+        self._outbox = self._counted(
+            "outbox_refusals", "Messages of the outbox that a broker did not take, each time.", "topic"
         )
-        self._unroutable = Counter(
-            "oncemq_outbox_unroutable",
+        self._unroutable = self._counted(
+            "outbox_unroutable",
             "Published messages for which a broker had no place, by what became of them.",
-            ("topic", "outcome"),
-            registry=self._registry,
+            "topic",
+            "outcome",
         )
-        self._sizes = self._histogram("unit_messages", "Messages in a unit.", _SIZES)
-        self._seconds = self._histogram(
-            "unit_seconds", "Time from a unit's start to its settlement.", _SECONDS
-        )
+        self._sizes = self._histogram(*SIZES)
+        self._seconds = self._histogram(*SECONDS)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"oncemq_{name}", text, ("consumer", *labels), registry=self._registry)
+        return self._counted(name, text, "consumer", *labels)
+
+    def _counted(self, name: str, text: str, *labels: str) -> Counter:
+        counter = Counter(f"oncemq_{name}", text, labels, registry=self._registry)
+        self._counters[f"oncemq_{name}_total"] = counter
+        return counter
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"oncemq_{name}", text, ("consumer",), registry=self._registry, buckets=buckets)
+        return Histogram(name, text, ("consumer",), registry=self._registry, buckets=buckets)
 
     def watch(self, source: StateSource) -> None:
         """Export the gauges of this app from now on."""
         self._states.source = source
+
+    @property
+    def counters(self) -> Mapping[str, Counter]:
+        """The counters by their name, such as `oncemq_messages_total`."""
+        return self._counters
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -220,111 +232,9 @@ class _States(Collector):
         if self.source is None:
             return
         state = self.source()
-        yield _phase(state)
-        yield GaugeMetricFamily(
-            "oncemq_process_memory_bytes", "Memory that the process occupies.", resident_bytes()
-        )
-        if state.outbox is not None:
-            yield GaugeMetricFamily(
-                "oncemq_outbox_messages", "Published messages that wait to be sent.", state.outbox.messages
-            )
-            yield GaugeMetricFamily(
-                "oncemq_outbox_oldest_seconds", "Age of the oldest of them.", state.outbox.oldest_seconds
-            )
-            yield GaugeMetricFamily(
-                "oncemq_outbox_refused_messages",
-                "Those that a broker has not taken at least once.",
-                state.outbox.refused,
-            )
-            yield GaugeMetricFamily(
-                "oncemq_outbox_dead_letters",
-                "Messages that a broker had no place for, kept until a person retries or drops them.",
-                state.outbox.dead,
-            )
-            yield GaugeMetricFamily(
-                "oncemq_delayed_messages", "Messages that were published for later.", state.outbox.delayed
-            )
-            yield GaugeMetricFamily(
-                "oncemq_delayed_late_seconds",
-                "How long the first of them has been due.",
-                state.outbox.late_seconds,
-            )
-        if state.clock_skew is not None:
-            yield GaugeMetricFamily(
-                "oncemq_clock_skew_seconds",
-                "By how much this machine's clock is ahead of the database's.",
-                state.clock_skew,
-            )
-        if state.ledger_bytes is not None:
-            yield GaugeMetricFamily(
-                "oncemq_ledger_bytes",
-                "Size of the ledger's tables and indexes; on SQLite of the whole file.",
-                state.ledger_bytes,
-            )
-        for name, text, read in _GAUGES:
-            yield _gauge(state, name, text, read)
-        yield _breakers(state)
-        yield _figures(state)
-
-
-_GAUGES: tuple[tuple[str, str, Callable[[ConsumerState], float | None]], ...] = (
-    ("consumer_live", "1 while the consumer is subscribed and not paused.", lambda s: s.live),
-    ("consumer_subscribed", "1 while the broker sends it messages.", lambda s: s.subscribed),
-    ("consumer_paused", "1 while it is paused.", lambda s: s.paused is not None),
-    ("consumer_exclusive", "1 while it runs one unit at a time after deadlocks.", lambda s: s.exclusive),
-    ("waiting_messages", "Messages in this process that could run or are running.", lambda s: s.waiting),
-    ("in_flight_messages", "Deliveries that are not settled yet.", lambda s: s.in_flight),
-    ("broker_messages", "Messages that wait at the broker.", lambda s: s.depth),
-    (
-        "dead_letter_messages",
-        "Dead letters that are at the broker or in the ledger.",
-        lambda s: s.dead_letters,
-    ),
-    ("parked_messages", "Messages that wait in the ledger for their turn.", lambda s: s.parked),
-    ("parked_oldest_seconds", "How long the oldest of them has waited.", lambda s: s.parked_seconds),
-    (
-        "unknown_claims",
-        "External effects of which it is unknown whether they happened.",
-        lambda s: s.unknown_claims,
-    ),
-)
-
-
-def _phase(state: AppState) -> Metric:
-    family = GaugeMetricFamily("oncemq_app_phase", "1 for the phase the app is in.", labels=["phase"])
-    for phase in Phase:
-        family.add_metric([phase.value], float(phase is state.phase))
-    return family
-
-
-def _breakers(state: AppState) -> Metric:
-    family = GaugeMetricFamily(
-        "oncemq_breaker_open",
-        "1 while a breaker of the consumer is open or half open in this process.",
-        labels=["consumer", "breaker"],
-    )
-    for row in state.consumers:
-        for breaker in row.breakers:
-            family.add_metric([row.consumer, breaker.kind], float(breaker.phase != "closed"))
-    return family
-
-
-def _figures(state: AppState) -> Metric:
-    family = GaugeMetricFamily(
-        "oncemq_strategy_figure",
-        "What a consumer's strategies measure about themselves in this process.",
-        labels=["consumer", "figure"],
-    )
-    for row in state.consumers:
-        for name, value in row.figures.items():
-            family.add_metric([row.consumer, name], value)
-    return family
-
-
-def _gauge(state: AppState, name: str, text: str, read: Callable[[ConsumerState], float | None]) -> Metric:
-    family = GaugeMetricFamily(f"oncemq_{name}", text, labels=["consumer"])
-    for row in state.consumers:
-        value = read(row)
-        if value is not None:
-            family.add_metric([row.consumer], float(value))
-    return family
+        for gauge in GAUGES:
+            family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+            for labels, value in gauge.read(state):
+                family.add_metric(labels, value)
+            if family.samples or gauge.labels:
+                yield family

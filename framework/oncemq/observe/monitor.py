@@ -1,6 +1,6 @@
 """Monitor of one process: its observers, and the endpoint if configured."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -18,10 +18,11 @@ from oncemq.observe.state import StateSource
 
 if TYPE_CHECKING:
     from oncemq.observe.metrics import MetricsObserver
+    from oncemq.observe.otel.instruments import Instruments
 
 
 class Monitor:
-    """Always logs; serves metrics and health on `address`, if given.
+    """Always logs; serves metrics and health on `address`, and shows metrics to OpenTelemetry, if given.
 
     Use: build it, pass `observer` to the engine, call `serve` once the app's state is available, before
     anything is consumed, and `close` at the very end.
@@ -32,6 +33,7 @@ class Monitor:
         stuck_after: how long a consumer may have messages and settle none before it counts as unhealthy.
         others: further observers.
         redact: masks the app's secrets in logs configured by a service.
+        instruments: shows metrics to OpenTelemetry; None = they are not shown.
 
     Raises:
         MissingExtra: an address was given, but the extra `metrics` is not installed.
@@ -45,21 +47,25 @@ class Monitor:
         stuck_after: timedelta = STUCK_AFTER,
         others: Sequence[Observer] = (),
         redact: Redactor | None = None,
+        instruments: "Callable[[MetricsObserver], Instruments] | None" = None,
     ) -> None:
         self._address = address
         self._clock = clock
         self._stuck_after = stuck_after
-        self._metrics = None if address is None else _metrics_class()()
+        self._metrics = None if address is None and instruments is None else _metrics_class()()
+        self._instruments = instruments(self._metrics) if instruments and self._metrics else None
         self._endpoint: Endpoint | None = None
-        mine: list[Observer] = [LogObserver(own_logger(redact or Redactor()), clock)]
-        self.observer = Observers([*mine, *([self._metrics] if self._metrics else []), *others])
+        mine = [LogObserver(own_logger(redact or Redactor()), clock), self._metrics, self._instruments]
+        self.observer = Observers([*(each for each in mine if each is not None), *others])
 
     def serve(self, source: StateSource) -> None:
-        """Start listening, if an address was given.
+        """Start listening, if an address was given, and show metrics.
 
         Raises:
             ConfigError: the address cannot be used.
         """
+        if self._instruments is not None:
+            self._instruments.watch(source)
         if self._address is None or self._metrics is None:
             return
         self._metrics.watch(source)
@@ -71,7 +77,9 @@ class Monitor:
         return None if self._endpoint is None else self._endpoint.address
 
     def close(self) -> None:
-        """Stop listening; may be called twice."""
+        """Stop listening, and show no gauges any more; may be called twice."""
+        if self._instruments is not None:
+            self._instruments.close()
         if self._endpoint is not None:
             self._endpoint.close()
             self._endpoint = None

@@ -81,6 +81,11 @@ ELSEWHERE = {
         "docs/rehearsals.md",
         "oncemq ",
     ): "unit/cli/live/test_record.py::test_a_running_app_is_recorded_and_the_file_rehearsed",
+    ("docs/metrics.md", "pip install"): _WHEEL,
+    (
+        "docs/metrics.md",
+        "OTEL_METRICS_EXPORTER",
+    ): "unit/observe/test_metrics_export.py, with a collector of its own",
     ("docs/reload.md", "kill -HUP"): "scenarios/recycling/test_reload.py sends the signal",
     (
         "docs/rocketmq.md",

@@ -23,7 +23,7 @@ from oncemq.contracts.verdict import PROCEED
 from oncemq.errors import BrokerUnavailable
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
-from oncemq.observe.tracing import TracedConsumer, TracedTopic, Tracing
+from oncemq.observe.otel.tracing import TracedConsumer, TracedTopic, Tracing
 from oncemq.testing import TestApp
 from suites.kit.conftest import Base, Effect
 

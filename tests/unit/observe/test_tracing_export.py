@@ -1,16 +1,12 @@
 """Traces of a program as its collector sees them: over HTTP, set up by `tracing:` and the usual variables alone."""
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from support.apps.program import Program
+from support.otlp import collector
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 APP = """\
@@ -38,29 +34,6 @@ def settle(order: dict, session: Session) -> None: ...
 """
 
 
-@contextmanager
-def collector() -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
-    """Yield a collector's URL, and what it has been sent."""
-    received: list[ExportTraceServiceRequest] = []
-
-    class Collector(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            received.append(ExportTraceServiceRequest.FromString(body))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", received
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return the folder of an app."""
@@ -71,14 +44,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_collector_receives_one_trace_of_every_consumer(folder: Path) -> None:
     """The last spans are sent before the process ends; the service has the app's name."""
-    with collector() as (url, received):
-        program = Program(folder, {"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+    with collector() as collected:
+        program = Program(folder, {"OTEL_EXPORTER_OTLP_ENDPOINT": collected.url})
         program.succeed("tables", "create")
         line = {"body": {"id": "o1"}, "headers": {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}}
         (folder / "orders.jsonl").write_text(json.dumps(line))
         program.succeed("publish", "orders", "orders.jsonl", "--envelope")
         program.succeed("run", "--until-idle", "300ms")
-    resources = [part for request in received for part in request.resource_spans]
+    resources = [part for request in collected.traces for part in request.resource_spans]
     found = [span for part in resources for scope in part.scope_spans for span in scope.spans]
     of_trace = {span.name for span in found if span.trace_id.hex() == TRACE}
     assert of_trace == {"process orders", "publish paid", "send paid", "process paid"}
@@ -90,6 +63,7 @@ def test_a_collector_receives_one_trace_of_every_consumer(folder: Path) -> None:
         if value.key == "service.name"
     }
     assert services == {"shop"}
+    assert collected.metrics == [], "metrics are sent only where a variable asks for them"
 
 
 @pytest.mark.parametrize(

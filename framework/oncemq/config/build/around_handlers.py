@@ -35,7 +35,7 @@ from oncemq.message.expressions import compile_expression
 from oncemq.schemas.registry import Registry
 
 if TYPE_CHECKING:
-    from oncemq.observe.tracing import Tracing
+    from oncemq.observe.otel.tracing import Tracing
 
 _SYSTEMS: Final = {"amqp": "rabbitmq", "rocketmq": "rocketmq", "kafka": "kafka"}
 """OpenTelemetry's names of brokers, by the beginning of a URL's scheme."""
@@ -46,7 +46,7 @@ def build_tracing(model: AppModel, report: Reporter) -> "Tracing | None":
     if model.tracing is None:
         return None
     try:
-        from oncemq.observe.tracing import Tracing  # noqa: PLC0415 - optional
+        from oncemq.observe.otel.tracing import Tracing  # noqa: PLC0415 - optional
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("opentelemetry"):
             raise
@@ -70,7 +70,7 @@ def with_spans(
     """Return the handler with spans around its calls; unchanged without tracing."""
     if tracing is None:
         return handler
-    from oncemq.observe.tracing import TracedConsumer  # noqa: PLC0415 - optional
+    from oncemq.observe.otel.tracing import TracedConsumer  # noqa: PLC0415 - optional
 
     traced = TracedConsumer(
         settled.name,

@@ -61,7 +61,7 @@ from oncemq.redis.client import RedisClient
 from oncemq.schemas.registry import Registry
 
 if TYPE_CHECKING:
-    from oncemq.observe.tracing import Tracing
+    from oncemq.observe.otel.tracing import Tracing
 
 
 _OTHERS: Final = ""

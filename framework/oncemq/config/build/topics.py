@@ -24,7 +24,7 @@ from oncemq.message.outgoing import DelayBy, Delays, OutgoingTopic, TopicTrace, 
 from oncemq.message.reader import Reader
 
 if TYPE_CHECKING:
-    from oncemq.observe.tracing import Tracing
+    from oncemq.observe.otel.tracing import Tracing
 
 
 def build_topics(

@@ -1,0 +1,1 @@
+"""OpenTelemetry: spans, instruments, and how both leave the process (extra `otel`)."""
