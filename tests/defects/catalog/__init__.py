@@ -1,6 +1,6 @@
 """Every seeded defect, by what it hurts."""
 
-from defects.catalog import looking_after, page
+from defects.catalog import looking_after, observing, page
 from defects.catalog.brokers import (
     adapters,
     beside_java,
@@ -55,6 +55,7 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *in_redis.DEFECTS,
     *hostile_messages.DEFECTS,
     *looking_after.DEFECTS,
+    *observing.DEFECTS,
     *page.DEFECTS,
     *guarding.DEFECTS,
     *claiming.DEFECTS,
