@@ -28,6 +28,9 @@ OnceMQError
 │   ├── RequestInProgress    the same request is being executed now; retry later
 │   ├── OutcomeUnknown       an earlier attempt ended without an answer; it may have been executed
 │   └── AnswerNotKept        its answer cannot be kept, or was not
+├── RequestError             `publisher.request` has no result
+│   ├── RequestTimeout       no answer came in time; the request may still take effect
+│   └── RequestFailed        the request ended as a dead letter, or its answer cannot be read; says why
 ├── BrokerError
 │   ├── BrokerUnavailable    cannot be reached now; retrying may help
 │   ├── BrokerRefused        it refused; retrying will not help
@@ -235,6 +238,40 @@ class AnswerNotKept(RequestRefused):
         super().__init__(text)
         self.status = status
         self.executed = executed
+
+
+class RequestError(OnceMQError):
+    """A request that was published has no result.
+
+    Args:
+        text: what is known.
+        topic: the topic's name.
+        message_id: the id of the request's message.
+    """
+
+    def __init__(self, text: str, topic: str, message_id: str) -> None:
+        super().__init__(text)
+        self.topic = topic
+        self.message_id = message_id
+
+
+class RequestTimeout(RequestError):
+    """No answer came in time. The request may still take effect; asked again with the same identity it does so once."""
+
+
+class RequestFailed(RequestError):
+    """The request is a dead letter, so it had no effect so far; or its answer cannot be read.
+
+    Args:
+        text: what is known.
+        topic: the topic's name.
+        message_id: the id of the request's message.
+        reason: of the dead letter, such as `rejected` or `attempts`; `unreadable` for an answer that is not JSON.
+    """
+
+    def __init__(self, text: str, topic: str, message_id: str, reason: str) -> None:
+        super().__init__(text, topic, message_id)
+        self.reason = reason
 
 
 class BrokerError(OnceMQError):

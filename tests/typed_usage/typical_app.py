@@ -19,6 +19,8 @@ from oncemq import (
     Publisher,
     Publishing,
     Reject,
+    RequestFailed,
+    RequestTimeout,
     Retry,
     Session,
     Unknown,
@@ -160,8 +162,11 @@ def publish_from_anywhere() -> None:
     with open_publisher("app.yaml") as publisher:
         try:
             publisher.publish("order.paid", {"order_id": "7"}, key="7")
+            print(publisher.request("order.paid", {"order_id": "7"}, wait="5s"))
         except Unroutable as error:
             print(error)
+        except (RequestFailed, RequestTimeout) as missing:
+            print(missing.topic, missing.message_id)
 
 
 def ids(numbers: Snowflake) -> int:

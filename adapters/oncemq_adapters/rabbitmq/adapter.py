@@ -1,7 +1,9 @@
 """The RabbitMQ adapter: which part answers which call of the contract."""
 
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -28,6 +30,7 @@ from oncemq.contracts.adapter import (
 from oncemq.contracts.broker_queries import Backlog, PrivateNames
 from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts
+from oncemq.contracts.requests import Answer
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.rabbitmq.connection.address import Address, parse_address
@@ -47,6 +50,7 @@ from oncemq_adapters.rabbitmq.publishing.copies import (
     new_message,
 )
 from oncemq_adapters.rabbitmq.publishing.publisher import Publisher
+from oncemq_adapters.rabbitmq.publishing.requests import Requests
 from oncemq_adapters.rabbitmq.topology import declare as topology
 from oncemq_adapters.rabbitmq.topology.backlog import backlog_of
 from oncemq_adapters.rabbitmq.topology.broker_checks import examine_place
@@ -82,6 +86,7 @@ class RabbitMQAdapter:
         survives_restart=True,
         max_headers=MOST_BYTES,
         replies=True,
+        requests=True,
     )
 
     def __init__(self, address: Address, scope: AdapterScope) -> None:
@@ -90,6 +95,7 @@ class RabbitMQAdapter:
         self._lock = Lock()
         self._consuming: Consuming | None = None
         self._publisher = Publisher(address, f"{scope.app} (publishing)")
+        self._requests = Requests(address, scope.app)
         self._exchanges: set[TopicOptions] = set()
         self._silent = SilentQueues(scope.clock.monotonic)
 
@@ -187,7 +193,9 @@ class RabbitMQAdapter:
         def copy(request: DeadLetterRequest) -> Callable[[Token], Publication]:
             return lambda token: dead_copy(request, token, username, now)
 
-        return settlement.move([(request.delivery, copy(request)) for request in dead], self._send_dead)
+        failed = settlement.move([(request.delivery, copy(request)) for request in dead], self._send_dead)
+        self._answer_failures([request.delivery for request in dead], failed)
+        return failed
 
     def publish_dead_letters(
         self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
@@ -232,6 +240,22 @@ class RabbitMQAdapter:
             # The exchange may have been deleted; look again next time.
             self._exchanges.discard(parsed)
         return [CONFIRMED if error is None else Refused(error) for error in errors]
+
+    def request(
+        self, topic: str, options: Mapping[str, Any], message: OutgoingMessage, wait: timedelta
+    ) -> "Future[Answer]":
+        """Publish to a topic as `publish` does; the answer comes to a queue of this process."""
+        deadline = time.monotonic() + wait.total_seconds()
+        parsed = parse_topic(topic, {"declare": self._address.declare, **options}, self._address.queue_type)
+        self._ensure_exchange(parsed)
+        queue, correlation, answer = self._requests.expect(deadline - time.monotonic())
+        publication = self._publication(parsed, message)
+        publication.properties.reply_to, publication.properties.correlation_id = queue, correlation
+        error = self._publisher.send([publication], own=False, within=deadline - time.monotonic())[0]
+        if error is not None:
+            self._exchanges.discard(parsed)
+            raise error
+        return answer
 
     def extend(self, deliveries: Sequence[Delivery], by: timedelta) -> Sequence[SettleFailed]:  # noqa: ARG002
         """Do nothing: RabbitMQ leases nothing."""
@@ -289,6 +313,7 @@ class RabbitMQAdapter:
             consuming, self._consuming = self._consuming, None
         if consuming is not None:
             consuming.stop(grace)
+        self._requests.stop(min(grace, timedelta(seconds=2)))
         self._publisher.stop(min(grace, timedelta(seconds=2)))
 
     def _place(self, subscription: Subscription) -> Place:
@@ -300,6 +325,13 @@ class RabbitMQAdapter:
 
     def _send_own(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
         return self._publisher.send(publications, own=True)
+
+    def _answer_failures(self, dead: Sequence[Delivery], unsettled: Sequence[SettleFailed]) -> None:
+        """Tell requesters of dead letters why; those that are none yet may still be applied."""
+        if any(delivery.answer is not None for delivery in dead):
+            left = {each.delivery for each in unsettled}
+            told = [delivery for delivery in dead if delivery not in left]
+            send_answers(told, self._send_answers, self._scope.app, failed=True)
 
     def _send_answers(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
         return self._publisher.send(publications, own=False)

@@ -33,7 +33,9 @@ class Capabilities:
         survives_restart: confirmed messages outlive a restart of the broker.
         longest_delay: for how long it delays a message at most; None = no known limit.
         max_headers: the most bytes of a message's header names and values; None = no known limit.
-        replies: `acknowledge` first sends a delivery's `answer` to who requested one.
+        replies: `acknowledge` first sends a delivery's `answer` to who requested one; `dead_letter` sends it last, and only to
+            who asks for `oncemq.message.headers.ANSWER_FAILURES`.
+        requests: it publishes requests and receives their answers: an `oncemq.contracts.requests.RequestingAdapter`.
         transactions: it can hold a message until a database transaction has ended: an `oncemq.contracts.transactional_messages.TransactionalAdapter`.
     """
 
@@ -48,6 +50,7 @@ class Capabilities:
     survives_restart: bool
     transactions: bool = False
     replies: bool = False
+    requests: bool = False
     partitioned: bool = False
     outlives_connection: bool = False
     max_headers: int | None = None

@@ -8,6 +8,7 @@ from functools import partial
 from oncemq.contracts.adapter import Adapter, DeadLetterRequest, SettleFailed
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import UpkeepTask
+from oncemq.engine.base.answers import with_failures
 from oncemq.engine.base.items import failed_row
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.claim_scheduler import make_scheduler
@@ -340,7 +341,9 @@ class ConsumerRuntime:
         plan, shop = self.consumer.plan, self._shop
         return Settler(
             plan.name,
-            settling(self.consumer.adapter, self.parked, hold_key=plan.hold_key),
+            with_failures(
+                settling(self.consumer.adapter, self.parked, hold_key=plan.hold_key), plan.strategies
+            ),
             plan.retry,
             shop.clock,
             shop.observers,

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from oncemq.common.problems import Problem
 from oncemq.contracts.checks import Effects
+from oncemq.engine.base.open_units import inside
 from oncemq.engine.transaction.caller_transaction import CallerTransaction
 from oncemq.errors import AnswerNotKept, ConfigError, InvalidKey, MissingKey, Reject, RequestKeyInvalid, Retry
 from oncemq.idempotent_requests.answer import REFUSE, Abandoned, Answer, Finding
@@ -148,7 +149,8 @@ class _Call:
                 return self._copied(begun, arguments, named)
             try:
                 given = self._lent(begun)
-                result = self._function(*given.args, **given.kwargs)
+                with inside(lambda: begun.attempt.session is not None):
+                    result = self._function(*given.args, **given.kwargs)
             except BaseException as error:
                 self._failed(begun.attempt, error)
                 raise

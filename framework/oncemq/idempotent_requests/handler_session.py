@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from sqlalchemy.orm import Session
 
+from oncemq.engine.base.open_units import inside
 from oncemq.errors import HandlerFault
 
 Result = TypeVar("Result")
@@ -74,7 +75,8 @@ def lending(lender: Lender) -> Iterator[None]:
     """Make the session of `lender` available to `session()`, here and in tasks and threads started here."""
     token = _LENT.set(lender)
     try:
-        yield
+        with inside(lambda: lender.session is not None):
+            yield
     finally:
         _LENT.reset(token)
 

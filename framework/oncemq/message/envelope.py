@@ -246,7 +246,8 @@ class Delivery:
         crashes: how often a process certainly died because of it; each is charged as an attempt.
         source: its source if that was not the broker; also settles it; never lost with a connection.
         parked_at: when it was parked in the ledger, aware; None if it is not parked.
-        answer: for who requested one, as bytes of JSON; None = there is none. Set before it is acknowledged.
+        answer: for who requested one, as bytes of JSON; None = there is none. Set before it is acknowledged; before it is
+            dead-lettered, if failures are answered.
         outcome: the name of its verdict, set before it is settled; empty until then.
     """
 

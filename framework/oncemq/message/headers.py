@@ -36,6 +36,11 @@ SEALED = "oncemq-sealed"
 CLAIM = "oncemq-claim"
 """Marks a message whose body refers to one in a store, see `oncemq.message.claims`."""
 
+ANSWER_FAILURES = "oncemq-answer-failures"
+"""Of a request: its requester also understands one that says why it has failed."""
+FAILED = "oncemq-failed"
+"""Of an answer: it says why its request has failed."""
+
 CONTENT_TYPE = "content-type"
 CONTENT_ENCODING = "content-encoding"
 

@@ -4,7 +4,7 @@ Strangers write reply_to. So an answer goes to a queue by the default exchange o
 contents has by choice: those that the broker itself makes, and those reserved for answers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -12,10 +12,14 @@ from pika import BasicProperties
 
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery
+from oncemq.message.headers import ANSWER_FAILURES, FAILED
 from oncemq_adapters.rabbitmq.messages.raw_properties import RawProperties, fault_of
 from oncemq_adapters.rabbitmq.publishing.confirms import Publication
 
-REPLY_QUEUES: Final = ("amq.gen-", "amq.rabbitmq.reply-to.", "oncemq.replies.")
+OUR_REPLIES: Final = "oncemq.replies."
+"""How names of queues begin that OnceMQ and others make for answers."""
+
+REPLY_QUEUES: Final = ("amq.gen-", "amq.rabbitmq.reply-to.", OUR_REPLIES)
 """How names of queues begin that get answers: exclusive ones named by the broker, RabbitMQ's direct reply-to, ours."""
 
 
@@ -23,12 +27,24 @@ def send_answers(
     deliveries: Sequence[Delivery],
     send: Callable[[Sequence[Publication]], Sequence[BrokerError | None]],
     app: str,
+    *,
+    failed: bool = False,
 ) -> None:
     """Send the answers that are requested; one that cannot be delivered is logged and dropped.
 
     Who asks again gets the same answer. No error of an answer keeps a message from being acknowledged.
+
+    Args:
+        deliveries: with their answers.
+        send: publishes them, and returns the error of each.
+        app: the app's name.
+        failed: the answers say why the requests have failed; only who asks for such answers gets them.
     """
-    asked = [(delivery, found) for delivery in deliveries if (found := _answer(delivery, app)) is not None]
+    if failed:
+        deliveries = [each for each in deliveries if ANSWER_FAILURES in each.message.headers]
+    headers = {FAILED: "1"} if failed else None
+    answers = [(delivery, _answer(delivery, app, headers)) for delivery in deliveries]
+    asked = [(delivery, found) for delivery, found in answers if found is not None]
     if not asked:
         return
     errors = send([publication for _, publication in asked])
@@ -37,7 +53,7 @@ def send_answers(
             _dropped(delivery, publication.routing_key, str(error))
 
 
-def _answer(delivery: Delivery, app: str) -> Publication | None:
+def _answer(delivery: Delivery, app: str, headers: Mapping[str, str] | None) -> Publication | None:
     """Return the answer of a delivery; None if none is requested, or from where none is sent."""
     if delivery.answer is None or not delivery.message.raw:
         return None
@@ -50,7 +66,7 @@ def _answer(delivery: Delivery, app: str) -> Publication | None:
         _dropped(delivery, str(queue), f"answers go to queues only whose names begin with one of: {begins}")
         return None
     properties = BasicProperties(
-        content_type="application/json", correlation_id=asked.correlation_id, app_id=app
+        content_type="application/json", correlation_id=asked.correlation_id, app_id=app, headers=headers
     )
     return Publication("", queue, properties, delivery.answer)
 

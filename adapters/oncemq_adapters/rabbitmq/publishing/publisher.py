@@ -41,25 +41,29 @@ class Publisher:
         self._error: BrokerError | None = None
         self._blocked_why = ""
 
-    def send(self, publications: Sequence[Publication], *, own: bool) -> list[BrokerError | None]:
+    def send(
+        self, publications: Sequence[Publication], *, own: bool, within: float | None = None
+    ) -> list[BrokerError | None]:
         """Publish and wait for all confirmations; return the error of each, None for confirmed.
 
         Args:
             publications: sent in this order, so many at once that each part is confirmed well within the time limit.
             own: retries and dead letters, in contrast to the app's messages.
+            within: seconds for each part, if less than `publish_timeout`.
         """
+        limit = self._limit if within is None else min(self._limit, within)
         errors: list[BrokerError | None] = []
         begun: deque[_Part] = deque()
         for start in range(0, len(publications), _AT_ONCE):
-            begun.append(self._begin(publications[start : start + _AT_ONCE], own=own))
+            begun.append(self._begin(publications[start : start + _AT_ONCE], own=own, limit=limit))
             if len(begun) == _IN_FLIGHT:
                 errors += self._finish(begun, own=own)
         while begun:
             errors += self._finish(begun, own=own)
         return errors
 
-    def _begin(self, publications: Sequence[Publication], *, own: bool) -> "_Part":
-        deadline = time.monotonic() + self._limit
+    def _begin(self, publications: Sequence[Publication], *, own: bool, limit: float) -> "_Part":
+        deadline = time.monotonic() + limit
         return _Part(publications, self._post(publications, own=own, deadline=deadline), deadline)
 
     def _finish(self, begun: "deque[_Part]", *, own: bool) -> list[BrokerError | None]:

@@ -2,9 +2,13 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import cast
 
 from oncemq.contracts.adapter import Adapter, Confirmed, Refused
 from oncemq.contracts.publisher import unknown_topic
+from oncemq.contracts.requests import Answer, RequestingAdapter
 from oncemq.contracts.unit import Outgoing, Run
 from oncemq.contracts.verdict import PROCEED, Culprits, retry
 from oncemq.engine.base.error_verdicts import describe
@@ -73,6 +77,27 @@ class Publishing:
         except BrokerError as error:
             return [error] * len(messages)
         return [_error(answer) for answer in answers]
+
+    def request(self, topic: OutgoingTopic, message: OutgoingMessage, wait: timedelta) -> "Future[Answer]":
+        """Publish a message that wants an answer, on a broker that carries requests; returns where it arrives.
+
+        Raises:
+            BrokerError: as `RequestingAdapter.request`.
+        """
+        begun: list[Future[Answer]] = []
+
+        def send() -> list[BrokerError | None]:
+            try:
+                adapter = cast("RequestingAdapter", self._adapter(topic.broker))
+                begun.append(adapter.request(topic.name, topic.options, message, wait))
+            except BrokerError as error:
+                return [error]
+            return [None]
+
+        error = topic.sending([message], send)[0]
+        if error is not None:
+            raise error
+        return begun[0]
 
     def send(self, run: Run) -> None:
         """Publish the messages of a direct unit's handler, in order; confirmed ones are removed from the list.

@@ -23,6 +23,7 @@ from oncemq.contracts.publisher import unknown_topic
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.publishers.caller_outbox import CallerOutbox
+from oncemq.engine.publishers.requests import Request, checked_wait, refuse_inside, send_request
 from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
 from oncemq.errors import BrokerError, PartlyPublished, Unpublishable
 from oncemq.ledger import schema
@@ -154,6 +155,53 @@ class AppPublisher:
         if error is not None:
             raise error
         return message.message_id or ""
+
+    def request(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        wait: timedelta | str | float,
+        key: str | int | None = None,
+        version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+    ) -> Any:
+        """Publish a request, wait for its answer, and return what the answer's JSON says.
+
+        A consumer of the topic with `reply: true` answers once its effect is committed. Asked again with the same identity,
+        the effect happens once, and the answer is the stored one. Of several answers the first counts.
+
+        Args:
+            topic: as for `publish`, like everything else; on RabbitMQ.
+            body: the request.
+            wait: how long all of it may take: a timedelta, text such as "5s", or seconds.
+            key: the broker's business key.
+            version: sent in the header `version`.
+            headers: text to text.
+            message_id: your own id instead of a generated one, for topics with `identity: message_id`.
+
+        Raises:
+            RequestTimeout: no answer came in time; the request may still take effect.
+            RequestFailed: the request has become a dead letter, or its answer is not JSON; says why.
+            HandlerFault: a transaction of the framework is open here, such as that of a handler.
+            Unpublishable: as `publish`, or the topic's broker carries no answers.
+            BrokerUnavailable: as `publish`, or the publisher was closed meanwhile.
+            BrokerRefused: the broker refused the message, or the queue for answers.
+        """
+        refuse_inside()
+        return self.begin_request(topic, NewMessage(body, key, version, headers, message_id), wait).result()
+
+    def begin_request(self, topic: str, new: NewMessage, wait: timedelta | str | float) -> Request:
+        """Publish a request, and return it once its broker has confirmed it; errors as of `request`."""
+        limit, connections = checked_wait(wait), self._here()
+        if new.delay is not None or new.at is not None:
+            raise Unpublishable(
+                f"a request to {topic!r} cannot be published for later: leave delay= and at= out"
+            )
+        declared, message = connections.declared(topic), connections.message(topic, new)
+        carries = connections.plan.adapters[declared.broker].capabilities.requests
+        return send_request(declared, message, limit, connections.publishing, carries=carries)
 
     def cancel(
         self,

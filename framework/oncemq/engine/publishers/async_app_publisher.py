@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from oncemq.engine.publishers.app_publisher import AppPublisher, Load, NewMessage
+from oncemq.engine.publishers.requests import refuse_inside
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
@@ -76,6 +77,30 @@ class AsyncAppPublisher:
             return await self._in_thread(call)
         await self._in_thread(self._publisher.open)
         return str(await session.run_sync(lambda sync: call(session=sync)))
+
+    async def request(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        wait: timedelta | str | float,
+        key: str | int | None = None,
+        version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+    ) -> Any:
+        """Publish a request, wait for its answer, and return what the answer's JSON says.
+
+        As `AppPublisher.request`, with the same errors; no thread waits, so any number of them may wait together.
+        """
+        refuse_inside()
+        new = NewMessage(body, key, version, headers, message_id)
+        asked = await self._in_thread(partial(self._publisher.begin_request, topic, new, wait))
+        try:
+            found = await asyncio.wait_for(asyncio.wrap_future(asked.answer), asked.left)
+        except TimeoutError:
+            raise asked.timeout() from None
+        return asked.read(found)
 
     async def cancel(
         self,

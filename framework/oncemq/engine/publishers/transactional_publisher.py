@@ -23,6 +23,7 @@ from oncemq.contracts.transactional_messages import (
     TransactionalAdapter,
 )
 from oncemq.engine.base.hook_points import nothing
+from oncemq.engine.base.open_units import inside
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.transaction.caller_transaction import CallerTransaction
 from oncemq.engine.transaction.connection_watch import install
@@ -148,7 +149,8 @@ class TransactionalPublisher:
             loan = self._begin(held)
             try:
                 self._point("transaction-begun")
-                yield loan.session
+                with inside(lambda: loan.connection.watch is not None):
+                    yield loan.session
                 self._point("transaction-worked")
             except BaseException:
                 loan.roll_back()

@@ -19,6 +19,7 @@ from oncemq.engine.base.error_verdicts import (
     is_infrastructure,
     judge,
 )
+from oncemq.engine.base.open_units import now_in
 from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.transaction.connection_watch import ConnectionWatch, UnitConnection, watch_connection
 from oncemq.engine.transaction.handler_session import obstacle
@@ -94,12 +95,14 @@ class OpenTransaction:
             connection.close()
             raise
         self._slot.cancel = partial(cancel_statement, self._engine, self.watch.driver)
+        now_in(self._ongoing)
         return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         connection, watch = self.connection, self.watch
+        now_in(None)
         with connection:
             self._slot.cancel = None
             connection.watch = None
@@ -108,6 +111,9 @@ class OpenTransaction:
                 self._roll_back()
             if watch.settings or self._always_clean:
                 clean(connection, thoroughly=watch.raw)
+
+    def _ongoing(self) -> bool:
+        return self.connection.watch is not None
 
     def commit(self) -> None:
         """Commit; afterwards nothing raises any more."""

@@ -5,6 +5,7 @@ from defects.defect import Defect, Edit
 PUBLISHER = "tests/unit/engine/publishers/test_app_publisher.py"
 DELAYED = "tests/unit/ledger/messages/test_delayed.py"
 ANSWERS = "tests/suites/rabbitmq/test_answers.py"
+ASKING = "tests/suites/rabbitmq/test_requests.py"
 UNROUTABLE = "tests/unit/engine/test_outbox_unroutable.py"
 
 DEFECTS = (
@@ -211,5 +212,61 @@ DEFECTS = (
             )
         ],
         [f"{ANSWERS}::test_a_stranger_cannot_have_us_publish_to_any_queue"],
+    ),
+    Defect(
+        "request-waits-in-a-transaction",
+        "No request waits for its answer with a transaction of the framework open.",
+        [Edit("framework/oncemq/engine/publishers/requests.py", "if is_inside():", "if not is_inside:")],
+        [
+            "tests/unit/engine/publishers/test_requests.py::test_a_handler_with_a_transaction_may_not_wait[sync_handler]"
+        ],
+    ),
+    Defect(
+        "any-answer-is-taken",
+        "A request takes no answer but its own.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/publishing/requests.py",
+                'self._waiting.pop(properties.correlation_id or "", None)',
+                "next(iter(self._waiting.values()), None)",
+            )
+        ],
+        [f"{ASKING}::test_an_answer_under_another_correlation_id_is_not_taken"],
+    ),
+    Defect(
+        "answers-lost-with-the-connection",
+        "An answer that comes while the requester has no connection is read afterwards.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/publishing/requests.py",
+                "        self._channel, self._error = None, error\n",
+                "        self._channel, self._error, self._queue = None, error, self._new_name()\n",
+            )
+        ],
+        [f"{ASKING}::test_an_answer_survives_a_lost_connection"],
+    ),
+    Defect(
+        "requesters-see-inside",
+        "A requester is not told what an unexpected exception shows.",
+        [
+            Edit(
+                "framework/oncemq/engine/base/answers.py",
+                "if reason in _FOR_REQUESTERS and headers.get(ERROR_TEXT):",
+                "if headers.get(ERROR_TEXT):",
+            )
+        ],
+        [f"{ASKING}::test_an_unexpected_error_stays_inside"],
+    ),
+    Defect(
+        "failure-taken-for-a-result",
+        "Only who asks for them gets answers that say why a request has failed.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/publishing/answers.py",
+                "if ANSWER_FAILURES in each.message.headers]",
+                "if each.message.headers is not None]",
+            )
+        ],
+        [f"{ASKING}::test_a_client_that_does_not_ask_for_failures_gets_none"],
     ),
 )
