@@ -8,7 +8,7 @@ from functools import partial
 from oncemq.contracts.adapter import Adapter, DeadLetterRequest, SettleFailed
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import UpkeepTask
-from oncemq.engine.base.answers import with_failures
+from oncemq.engine.base.answers import answering
 from oncemq.engine.base.items import failed_row
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.claim_scheduler import make_scheduler
@@ -341,8 +341,10 @@ class ConsumerRuntime:
         plan, shop = self.consumer.plan, self._shop
         return Settler(
             plan.name,
-            with_failures(
-                settling(self.consumer.adapter, self.parked, hold_key=plan.hold_key), plan.strategies
+            answering(
+                settling(self.consumer.adapter, self.parked, hold_key=plan.hold_key),
+                plan.strategies,
+                partial(shop.observers.answered, plan.name),
             ),
             plan.retry,
             shop.clock,

@@ -248,11 +248,13 @@ class Delivery:
         parked_at: when it was parked in the ledger, aware; None if it is not parked.
         answer: for who requested one, as bytes of JSON; None = there is none. Set before it is acknowledged; before it is
             dead-lettered, if failures are answered.
+        answered: what came of the answer, set by the adapter: `result`, `failure` or `dropped`; empty if none was sent.
         outcome: the name of its verdict, set before it is settled; empty until then.
     """
 
     __slots__ = (
         "answer",
+        "answered",
         "commits_at_failure",
         "crashes",
         "deferred_since",
@@ -302,6 +304,7 @@ class Delivery:
         self.settled = False
         self.outcome = ""
         self.answer: bytes | None = None
+        self.answered = ""
 
     def __repr__(self) -> str:
         return f"<Delivery {self.message.topic} key={self.key!r} attempt={self.message.attempt}>"

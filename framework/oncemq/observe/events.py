@@ -99,6 +99,9 @@ class Observer:
     def expired(self, consumer: str, delivery: Delivery, *, reason: str) -> None:
         """A message was too old to run."""
 
+    def answered(self, consumer: str, what: str, count: int) -> None:
+        """Requests were answered by their `result` or their `failure`, or answers `dropped`, for which there was no way."""
+
     def retried(
         self,
         consumer: str,

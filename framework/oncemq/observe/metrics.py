@@ -53,6 +53,7 @@ class MetricsObserver(Observer):
         self._rescues = self._counter("rescue_steps", "Steps to save the healthy part of a unit.", "step")
         self._retries = self._counter("retries", "Messages that failed and were sent to come again.")
         self._dead = self._counter("dead_letters", "Messages that were dead-lettered, by reason.", "code")
+        self._answers = self._counter("answers", "Answers to requests, by what became of them.", "answer")
         self._infrastructure = self._counter("infrastructure_failures", "Runs that the database failed.")
         self._settle_failures = self._counter("settle_failures", "Settlements that the broker did not take.")
         self._losses = self._counter("connection_losses", "Lost broker connections.", "broker")
@@ -163,6 +164,10 @@ class MetricsObserver(Observer):
     ) -> None:
         """Count it by its code."""
         self._dead.labels(consumer, self._known(code)).inc()
+
+    def answered(self, consumer: str, what: str, count: int) -> None:
+        """Count them."""
+        self._answers.labels(consumer, what).inc(count)
 
     def _known(self, code: str) -> str:
         if code not in self._codes:

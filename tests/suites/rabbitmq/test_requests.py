@@ -3,6 +3,8 @@
 import asyncio
 import json
 import multiprocessing
+import re
+import socket
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +12,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from pika import BasicProperties
@@ -263,6 +266,29 @@ def test_a_client_that_does_not_ask_for_failures_gets_none(shop: Shop) -> None:
         properties, _ = next_request(shop, queue)
     assert properties.correlation_id == "b"
     assert shop.channel.basic_get(queue)[0] is None
+
+
+def test_answers_are_counted(shop: Shop) -> None:
+    """By what became of them: results, failures, and those for which there is no way to the requester."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with (shop.folder / "app.yaml").open("a") as file:
+        file.write(f'http: {{address: "127.0.0.1:{port}"}}\n')
+    lost = BasicProperties(reply_to="oncemq.replies.gone", correlation_id="c")
+    with shop.program.started(*RUN), shop.publisher() as publisher:
+        for name in ("a", "a", "b"):
+            publisher.request(shop.name, {"id": name}, wait="60s")
+        with pytest.raises(RequestFailed):
+            publisher.request(shop.name, {"id": "c", "reject": "no"}, wait="60s")
+        shop.channel.basic_publish("oncemq", shop.name, b'{"id": "d"}', lost)
+
+        def counted() -> dict[str, float]:
+            text = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+            found = re.findall(r'oncemq_answers_total{answer="(\w+)",consumer="price".*} ([0-9.]+)', text)
+            return {what: float(count) for what, count in found}
+
+        expected = {"result": 3.0, "failure": 1.0, "dropped": 1.0}
+        eventually(lambda: counted() == expected, "the counts", said=lambda: str(counted()))
 
 
 def test_an_answer_survives_a_lost_connection(shop: Shop, rabbitmq_url: str) -> None:

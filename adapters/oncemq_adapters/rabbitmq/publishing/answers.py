@@ -49,6 +49,7 @@ def send_answers(
         return
     errors = send([publication for _, publication in asked])
     for (delivery, publication), error in zip(asked, errors, strict=True):
+        delivery.answered = "failure" if failed else "result"
         if error is not None:
             _dropped(delivery, publication.routing_key, str(error))
 
@@ -72,6 +73,7 @@ def _answer(delivery: Delivery, app: str, headers: Mapping[str, str] | None) -> 
 
 
 def _dropped(delivery: Delivery, queue: str, why: str) -> None:
+    delivery.answered = "dropped"
     structlog.get_logger("oncemq").warning(
         "answer dropped", topic=delivery.message.topic, key=delivery.key, reply_to=queue, reason=why
     )

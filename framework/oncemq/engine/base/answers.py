@@ -4,7 +4,8 @@ A process that dies between the commit and the answer leaves the message with th
 answered by the stored result.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from pydantic_core import to_json
@@ -14,6 +15,7 @@ from oncemq.contracts.strategy import Strategy, Traits
 from oncemq.contracts.unit import Run
 from oncemq.contracts.verdict import DUPLICATE, PROCEED
 from oncemq.errors import MessageRefused
+from oncemq.message.envelope import Delivery
 from oncemq.message.headers import ERROR_TEXT, REASON
 
 _FOR_REQUESTERS: Final = frozenset({"rejected", *(kind.reason for kind in MessageRefused.__subclasses__())})
@@ -34,30 +36,47 @@ class Answers(Strategy):
                 item.delivery.answer = to_json(item.result, inf_nan_mode="constants")
 
 
-class AnsweredFailures:
-    """Gives each delivery that becomes a dead letter the answer that says why, and settles it.
+class AnswerSettling:
+    """Settles deliveries that are answered: gives dead letters the answer that says why, and tells what came of answers.
 
     Args:
-        settling: settles the deliveries.
+        settling: settles the deliveries; the adapter sends their answers.
+        told: called with what came of answers, and of how many.
     """
 
-    def __init__(self, settling: Settling) -> None:
-        self.acknowledge = settling.acknowledge
+    def __init__(self, settling: Settling, told: Callable[[str, int], object]) -> None:
         self.retry = settling.retry
         self.give_back = settling.give_back
-        self._dead_letter = settling.dead_letter
+        self._settling = settling
+        self._told = told
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Acknowledge these; their answers are sent before."""
+        failed = self._settling.acknowledge(deliveries)
+        self._tell(deliveries)
+        return failed
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
-        """As the one that settles; the adapter sends the answers of those that are dead letters then."""
+        """Dead-letter these; their answers are sent afterwards."""
         for request in dead:
             request.delivery.answer = failure_answer(request.headers)
-        return self._dead_letter(dead)
+        failed = self._settling.dead_letter(dead)
+        self._tell([request.delivery for request in dead])
+        return failed
+
+    def _tell(self, deliveries: Sequence[Delivery]) -> None:
+        for what, count in Counter(each.answered for each in deliveries if each.answered).items():
+            self._told(what, count)
+        for delivery in deliveries:
+            delivery.answered = ""
 
 
-def with_failures(settling: Settling, strategies: Sequence[Strategy]) -> Settling:
+def answering(
+    settling: Settling, strategies: Sequence[Strategy], told: Callable[[str, int], object]
+) -> Settling:
     """Return what settles the deliveries of a consumer with these strategies."""
-    answering = any(isinstance(strategy, Answers) for strategy in strategies)
-    return AnsweredFailures(settling) if answering else settling
+    answers = any(isinstance(strategy, Answers) for strategy in strategies)
+    return AnswerSettling(settling, told) if answers else settling
 
 
 def failure_answer(headers: Mapping[str, str]) -> bytes:
