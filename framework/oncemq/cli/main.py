@@ -32,6 +32,13 @@ COMMANDS = {
         "oncemq.cli.commands.live.pause:pause", "Stop a consumer in all processes, until it is resumed."
     ),
     "resume": Command("oncemq.cli.commands.live.pause:resume", "End the pause of a consumer."),
+    "reload": Command(
+        "oncemq.cli.commands.live.reload:reload", "Have all processes take over their changed configuration."
+    ),
+    "config": Command(
+        "oncemq.cli.commands.records.config:config",
+        "List, compare or restore configurations that the app has run.",
+    ),
     "record": Command(
         "oncemq.cli.commands.live.record:record_", "Write what arrives at a consumer into a file."
     ),

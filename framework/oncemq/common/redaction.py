@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, quote_plus
@@ -77,6 +78,21 @@ ROW_VALUES = (
     _Pattern(("entry", "incorrect"), _ENTRY, rf"\1'{MASK}'"),
 )
 """Values of rows, as databases quote them in their errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedText:
+    """The text of a file without secrets.
+
+    Args:
+        file: its name.
+        text: the text.
+        exact: it is the file's text but for what is masked; False where more may be masked, so that it cannot be filled in again.
+    """
+
+    file: str
+    text: str
+    exact: bool
 
 
 @lru_cache(maxsize=1024)

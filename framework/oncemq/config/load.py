@@ -14,10 +14,11 @@ from oncemq.config.model.fields import WrongValue
 from oncemq.config.model.validate import validate
 from oncemq.config.source.problems import Problems
 from oncemq.config.source.read import read_texts, read_tree
-from oncemq.config.source.tree import Fields
+from oncemq.config.source.tree import Fields, from_python
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError
 
+_OF_THE_LEDGER = ("app", "database")
 _IN_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -68,6 +69,29 @@ def pinned(files: Sequence[Path]) -> dict[Path, bytes]:
     """
     named = any(_IN_CODE.fullmatch(str(file)) and not file.exists() for file in files)
     return {} if named else read_texts(files)
+
+
+def load_ledger(files: Sequence[Path]) -> AppPlan:
+    """Return the app with its database alone, also if other parts of its files are wrong; it has no brokers and no consumers.
+
+    Raises:
+        ConfigError: its name or its database is not known.
+    """
+    in_code = _in_code(files)
+    if in_code is not None:
+        return in_code.load(consumers=False).plan
+    problems = Problems()
+    tree = read_tree(files, os.environ, problems)
+    # Variables of the other parts may be missing.
+    problems = Problems(secrets=problems.secrets)
+    wanted = {name: node for name, node in tree.fields.items() if name in _OF_THE_LEDGER}
+    wanted["brokers"] = from_python({"none": {"url": "embedded://"}}, tree.position)  # an app must have one
+    tree = Fields(wanted, tree.position, tree.keys)
+    model = validate(tree, problems)
+    problems.raise_errors()
+    if model is None:
+        raise ConfigError(problems.found)
+    return build_app(model.model_copy(update={"brokers": {}}), tree, problems, Path(files[0]).parent).plan
 
 
 def load_plan(files: Sequence[Path]) -> AppPlan:

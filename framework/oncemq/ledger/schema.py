@@ -25,7 +25,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from oncemq.common.clock import SystemClock
 from oncemq.errors import LedgerError
-from oncemq.ledger.coordination import groups, leases, pauses, recordings, shards, workers
+from oncemq.ledger.coordination import groups, leases, pauses, recordings, reloads, shards, workers
 from oncemq.ledger.database import rights
 from oncemq.ledger.database.connect import READ_ONLY, place
 from oncemq.ledger.database.schema_lock import changing_schema, wait_for_schema
@@ -33,6 +33,7 @@ from oncemq.ledger.messages import dead_letters, delayed, outbox, parking, trans
 from oncemq.ledger.records import (
     audit,
     claims,
+    configurations,
     final_failures,
     history,
     key_fingerprints,
@@ -107,6 +108,10 @@ TABLES: tuple[Table, ...] = (
     recordings.TABLE,
     recordings.RECORDED,
     audit.TABLE,
+    configurations.TABLE,
+    configurations.NOTES,
+    reloads.REQUESTS,
+    reloads.SUPERVISORS,
     requests.TABLE,
     transactions.TABLE,
     workers.TABLE,

@@ -88,6 +88,11 @@ ELSEWHERE = {
     ): "unit/observe/test_metrics_export.py, with a collector of its own",
     ("docs/reload.md", "kill -HUP"): "scenarios/recycling/test_reload.py sends the signal",
     (
+        "docs/reload.md",
+        "oncemq reload",
+    ): "scenarios/recycling/test_reload_of_all.py has processes that answer",
+    ("docs/reload.md", "oncemq config"): "unit/cli/test_config_commands.py has a history",
+    (
         "docs/rocketmq.md",
         "mqadmin createAcl",
     ): "RocketMQ's own tool; suites/rocketmq run with accounts of these rights",

@@ -3,8 +3,8 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from oncemq.cli.files import app_option
 from oncemq.cli.main import show_error
 from oncemq.cli.preflight import failed_connections
 from oncemq.cli.reload.candidate import running
+from oncemq.cli.reload.ledger_requests import LedgerRequests
 from oncemq.cli.reload.reloader import Reloader, on_hangup
 from oncemq.cli.replacements import telling
 from oncemq.cli.worker import Mourner, Worker, tell_silence
@@ -26,6 +27,7 @@ from oncemq.engine.supervisor import Death, Supervisor
 from oncemq.errors import BrokerUnavailable, ConfigError, InfrastructureError, MissingExtra, OnceMQError
 from oncemq.observe.logs import configure
 from oncemq.observe.process_group import ProcessGroup
+from oncemq.operate.configuration.history import History, Member
 
 _BETWEEN_TRIES = 1.0
 _PROGRAM = frozenset(
@@ -89,7 +91,7 @@ def run(
     """Consume until stopped."""
     if deadline is not None and until_idle is None:
         raise click.UsageError("--deadline bounds --until-idle: write both")
-    forks = _fork_server()
+    forks, texts_read = _fork_server(), time.monotonic()
     texts = None if reloading else pinned(files)
     loaded = _loaded(files, forks, texts)
     if not loaded.plan.consumers:
@@ -128,11 +130,33 @@ def run(
     if reloading:
         _watch(files, supervisor)
     try:
-        with nullcontext() if reloading else on_hangup(Reloader(worker, supervisor, running(loaded), group)):
+        with nullcontext() if reloading else _reloads(loaded, worker, supervisor, group, texts_read):
             return supervisor.run()
     finally:
         if group is not None:
             group.close()
+
+
+@contextmanager
+def _reloads(
+    loaded: LoadedApp, worker: Worker, supervisor: Supervisor, group: ProcessGroup | None, texts_read: float
+) -> Iterator[None]:
+    """Reload at SIGHUP, and when an operator asks all processes through the ledger."""
+    plan, member = loaded.plan, Member.this()
+    history = None if plan.engine is None else History(plan.engine, plan.name, member)
+    reloader = Reloader(worker, supervisor, running(loaded), group, history)
+    reloader.start()
+    if plan.engine is None:
+        with on_hangup(reloader):
+            yield
+        return
+    requests = LedgerRequests(plan.engine, plan.name, member, reloader, texts_read)
+    requests.start()
+    try:
+        with on_hangup(reloader):
+            yield
+    finally:
+        requests.stop()
 
 
 def _fork_server() -> ForkServer | None:

@@ -1,14 +1,13 @@
-"""Reloads the app at SIGHUP: checks the new text, compares, and has the supervisor replace its worker processes."""
+"""Reloads the app at SIGHUP, or when an operator asks all processes: checks the new text, compares, and has the supervisor replace its worker processes."""
 
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -20,7 +19,9 @@ from oncemq.cli.worker import Worker
 from oncemq.config import pinned
 from oncemq.engine.supervisor import Supervisor
 from oncemq.errors import ConfigError
+from oncemq.ledger.records.configurations import GIVEN_UP, REFUSED, START, STARTED, TAKEN_OVER
 from oncemq.observe.process_group import ProcessGroup
+from oncemq.operate.configuration.history import History, Occasion, version
 
 _NOT_READY = "the first new worker process did not become ready, or a stop came first: see the lines above"
 
@@ -33,75 +34,99 @@ class Reloader:
         supervisor: of the worker processes.
         candidate: the configuration that runs.
         group: shows on `/status` what runs; None = it is off.
+        history: of the app's configurations; None = the app has no database.
     """
 
     def __init__(
-        self, worker: Worker, supervisor: Supervisor, candidate: Candidate, group: ProcessGroup | None
+        self,
+        worker: Worker,
+        supervisor: Supervisor,
+        candidate: Candidate,
+        group: ProcessGroup | None,
+        history: History | None = None,
     ) -> None:
         self._worker = worker
         self._supervisor = supervisor
         self._running = candidate
         self._group = group
-        self._asked: SimpleQueue[str] = SimpleQueue()
+        self._history = history
+        self._asked: SimpleQueue[Occasion] = SimpleQueue()
         self._log = structlog.get_logger("oncemq")
-        self._version = self._described("start")
+        self.version = version(worker.texts)
+        self._version = self._described(START)
         self._show(None)
 
-    def ask(self, by: str) -> None:
+    def ask(self, occasion: Occasion) -> None:
         """Reload; from any thread and from signal handlers. Several that come meanwhile are one.
 
         Args:
-            by: who asks, for the log.
+            occasion: who asks, and how.
         """
-        self._asked.put(by)
+        self._asked.put(occasion)
 
     def start(self) -> None:
         """Obey in a thread of its own."""
         threading.Thread(target=self._obey, name="oncemq-reload", daemon=True).start()
 
     def _obey(self) -> None:
+        self._note(self._worker.texts or {}, Occasion(START), STARTED)
         while True:
-            by = self._asked.get()
+            occasion = self._asked.get()
             with suppress(Empty):
                 while True:
-                    by = self._asked.get_nowait()
+                    later = self._asked.get_nowait()
+                    # A request in the ledger waits for its answer.
+                    occasion = later if later.request is not None or occasion.request is None else occasion
             try:
-                self._reload(by)
+                self._reload(occasion)
             except Exception as error:
                 self._log.exception("reload failed")
-                self._show(self._outcome(by, [f"{type(error).__name__}: {error}"]))
+                self._refuse({}, occasion, [f"{type(error).__name__}: {error}"])
 
-    def _reload(self, by: str) -> None:
+    def _reload(self, occasion: Occasion) -> None:
+        by = str(occasion)
         files = self._worker.files
         try:
             texts = pinned(files)
-            found = check(files, texts)
         except ConfigError as error:
             texts, found = {}, Candidate(tuple(map(str, error.problems)))
+        else:
+            found = check(files, texts)
         problems = [*found.problems] or found.obstacles(self._running)
         if problems:
             self._log.error("reload refused; nothing has changed", by=by, problems=problems)
-            self._show(self._outcome(by, problems))
+            self._refuse(texts, occasion, problems)
             return
         changed = found.changed_from(self._running)
         worker = replace(self._worker, texts=texts)
         new = version(texts)
-        self._log.info(
-            "reload begins", by=by, version=new, before=version(self._worker.texts), changed=changed
-        )
+        self._log.info("reload begins", by=by, version=new, before=self.version, changed=changed)
         ends: SimpleQueue[bool] = SimpleQueue()
         self._supervisor.replace(worker, ends.put)
         if not ends.get():
             self._log.error("reload given up; the configuration before it runs", by=by, version=new)
-            self._show(self._outcome(by, [_NOT_READY]))
+            self._refuse(texts, occasion, [_NOT_READY], GIVEN_UP)
             return
-        self._worker, self._running = worker, found
+        self._worker, self._running, self.version = worker, found, new
         self._version = self._described(by)
         self._log.info("reload done", by=by, version=new, changed=changed)
         self._show(self._outcome(by, []))
+        self._note(texts, occasion, TAKEN_OVER)
+
+    def _refuse(
+        self, texts: Mapping[Path, bytes], occasion: Occasion, problems: list[str], outcome: str = REFUSED
+    ) -> None:
+        self._show(self._outcome(str(occasion), problems))
+        self._note(texts, occasion, outcome, problems)
+
+    def _note(
+        self, texts: Mapping[Path, bytes], occasion: Occasion, outcome: str, problems: Sequence[str] = ()
+    ) -> None:
+        if self._history is not None:
+            self._history.note(texts, occasion, outcome, problems)
 
     def _described(self, by: str) -> dict[str, Any]:
-        return {"version": version(self._worker.texts), "since": _now(), "by": by}
+        return {"version": self.version, "since": _now(), "by": by}
 
     def _outcome(self, by: str, problems: list[str]) -> dict[str, Any]:
         return {"at": _now(), "by": by, "ok": not problems, "problems": problems}
@@ -109,13 +134,6 @@ class Reloader:
     def _show(self, last: Mapping[str, Any] | None) -> None:
         if self._group is not None:
             self._group.show_configuration({**self._version, "last_reload": last})
-
-
-def version(texts: Mapping[Path, bytes] | None) -> str:
-    """Return the name of a configuration's text: the same text has the same one in every process and on every machine."""
-    if not texts:
-        return "in Python"
-    return sha256(b"".join(b"%d:%b" % (len(text), text) for text in texts.values())).hexdigest()[:12]
 
 
 @contextmanager
@@ -134,10 +152,9 @@ def on_hangup(reloader: Reloader) -> Iterator[None]:
         if in_terminal and not _has_terminal():
             os.kill(os.getpid(), signal.SIGTERM)
         else:
-            reloader.ask("SIGHUP")
+            reloader.ask(Occasion("SIGHUP"))
 
     previous = signal.signal(number, obey)
-    reloader.start()
     try:
         yield
     finally:

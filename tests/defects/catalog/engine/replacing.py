@@ -140,4 +140,75 @@ DEFECTS = (
             "tests/unit/cli/test_reload_candidate.py::test_texts_that_were_pinned_are_loaded_whatever_the_file_says"
         ],
     ),
+    Defect(
+        "secret-in-the-history",
+        "Secrets that a file holds are not stored in the ledger.",
+        [
+            Edit(
+                "framework/oncemq/config/source/masking.py",
+                "text = _PASSWORD.sub(_hide, _PARAMETER.sub(_hide_parameter, text))",
+                "text = _PARAMETER.sub(_hide_parameter, text)",
+            )
+        ],
+        [
+            "tests/unit/config/source/test_masking.py::test_what_is_written_out_is_masked_and_references_stay",
+            "tests/unit/cli/test_config_commands.py::test_the_history_has_outcomes_reasons_and_no_secrets",
+        ],
+    ),
+    Defect(
+        "error-of-a-reload-unmasked",
+        "Problems of a refused configuration are stored without the secrets of its files.",
+        [
+            Edit(
+                "framework/oncemq/operate/configuration/history.py",
+                "problems=tuple(map(redact, problems)),",
+                "problems=tuple(problems),",
+            )
+        ],
+        ["tests/unit/cli/test_config_commands.py::test_the_history_has_outcomes_reasons_and_no_secrets"],
+    ),
+    Defect(
+        "rollback-with-masks",
+        "A rollback never writes a mask in the place of a secret.",
+        [
+            Edit(
+                "framework/oncemq/config/source/masking.py",
+                "            if whole is None:\n                missing.append(value.path)\n",
+                "",
+            )
+        ],
+        ["tests/unit/config/source/test_masking.py::test_a_place_without_a_secret_is_named"],
+    ),
+    Defect(
+        "rollback-unchecked",
+        "A rollback writes nothing that cannot run.",
+        [Edit("framework/oncemq/operate/configuration/former.py", "    load(files, texts=whole)\n", "")],
+        ["tests/unit/cli/test_config_commands.py::test_a_rollback_to_what_cannot_run_writes_nothing"],
+    ),
+    Defect(
+        "request-met-by-an-older-text",
+        "A process that read its files before a request reloads them.",
+        [
+            Edit(
+                "framework/oncemq/cli/reload/ledger_requests.py",
+                "if request is not None and request.asked_at < server_time(connection) - age:",
+                "if request is not None and request.asked_at < server_time(connection):",
+            )
+        ],
+        ["tests/unit/cli/test_reload_requests.py::test_a_request_that_came_while_it_was_starting_is_obeyed"],
+    ),
+    Defect(
+        "history-without-a-bound",
+        "The history of an app's configurations is bounded.",
+        [
+            Edit(
+                "framework/oncemq/ledger/records/configurations.py",
+                "    if last is not None:\n        connection.execute(delete(NOTES)",
+                "    if last is None:\n        connection.execute(delete(NOTES)",
+            )
+        ],
+        [
+            "tests/unit/ledger/records/test_configurations.py::test_what_has_run_stays_longer_than_what_was_refused[sqlite]"
+        ],
+    ),
 )
