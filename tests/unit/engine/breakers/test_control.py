@@ -191,7 +191,7 @@ class Shop:
             0.5,
             minimum=4,
             action=BreakerAction.PAUSE,
-            open_for=timedelta(seconds=2),
+            open_for=timedelta(seconds=3),
         )
         consumer = make_consumer(self.handle, breakers=(rule,))
         counts = BreakerRecorder({"points": [rule]}, SystemClock())
@@ -223,16 +223,26 @@ def paused(app: Application) -> PauseReason | None:
     return row.paused
 
 
+def breakers(app: Application) -> list[tuple[str, str]]:
+    """Return kind and phase of the only consumer's breakers."""
+    (row,) = app.state().consumers
+    return [(each.kind, each.phase) for each in row.breakers]
+
+
 def test_failures_pause_the_consumer_in_all_processes_until_they_are_over(shop: Shop) -> None:
     """Then all is applied, once, and the breaker is closed."""
-    heard = Heard()
-    plan = shop.plan()
-    with running(plan, observers=[*plan.observers, heard]) as app, running(shop.plan()) as other:
+    heard, elsewhere = Heard(), Heard()
+    plan, other = shop.plan(), shop.plan()
+    with (
+        running(plan, observers=[*plan.observers, heard]) as app,
+        running(other, observers=[*other.observers, elsewhere]),
+    ):
         publish(shop.folder, *range(1, 9))
-        until(lambda: paused(app) is PauseReason.BREAKER, "a pause")
-        until(lambda: paused(other) is PauseReason.BREAKER, "a pause of the other process")
-        (row,) = app.state().consumers
-        assert [(each.kind, each.phase) for each in row.breakers] == [("failures", "open")]
+        until(
+            lambda: paused(app) is PauseReason.BREAKER and breakers(app) == [("failures", "open")], "a pause"
+        )
+        [told] = elsewhere.wait_for("consumer_paused", timeout=30.0)
+        assert told.arguments[1] is PauseReason.BREAKER
         assert shop.effects() == []
         shop.broken = False
         publish(shop.folder, *range(9, 40))

@@ -78,7 +78,7 @@ def test_a_successor_that_dies_leaves_its_predecessor_running(supervise: Supervi
     app.send(signal.SIGUSR1)
     app.wait_for("FAILED-0-1-reload")
     assert not is_gone(old)
-    assert len(app.marks("death-1--9-False")) == 1
+    assert len(app.wait_for("death-1--9-False")) == 1
     app.send(signal.SIGTERM)
     assert app.code() == 0
     assert app.pids("stopped-0") == [old]
@@ -102,7 +102,7 @@ def test_a_successor_that_is_never_ready_is_killed(supervise: Supervise) -> None
     [old] = app.wait_for("started-0")
     app.send(signal.SIGUSR1)
     app.wait_for("FAILED-0-1-reload")
-    assert len(app.marks("death-1--9-True")) == 1
+    assert len(app.wait_for("death-1--9-True")) == 1
     assert not is_gone(old)
     app.send(signal.SIGTERM)
     assert app.code() == 0
@@ -116,7 +116,7 @@ def test_a_worker_that_dies_while_its_successor_starts_is_replaced_by_it(supervi
     [new] = app.wait_for("started-1")
     os.kill(old, signal.SIGKILL)
     app.wait_for("TOOK_OVER-0-1-reload")
-    assert app.pids("death-0--9-False") == [old]
+    assert app.wait_for("death-0--9-False") == [old]
     app.send(signal.SIGTERM)
     assert app.code() == 0
     assert app.pids("stopped-1") == [new]
