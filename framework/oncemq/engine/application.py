@@ -390,6 +390,7 @@ class Application:
         self._quietly("signing off in the ledger", self._roster.sign_off)
         if self._plan.redis is not None:
             self._quietly("closing Redis", self._plan.redis.close)
+        self._quietly("waiting for the last look at the database", lambda: self._database_watch.join(left()))
         for engine in self._plan.engines:
             self._quietly("closing the database", engine.dispose)
         self._phase = Phase.STOPPED

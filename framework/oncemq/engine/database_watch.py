@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
 from sqlalchemy import Engine
 
@@ -41,16 +42,22 @@ class DatabaseWatch:
         self._asked = 0.0
         self._began: float | None = None
         self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="oncemq-database", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
-        threading.Thread(target=self._run, name="oncemq-database", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
         """Start no more work, and let nothing wait for a database that does not answer."""
         self._stopping.set()
         for engine in self._silent:
             self._connections[engine].end()
+
+    def join(self, grace: timedelta) -> None:
+        """Wait until its last statement has ended, for `grace` at most: what it still uses then is not closed with the rest."""
+        if self._thread.is_alive():
+            self._thread.join(grace.total_seconds())
 
     def silence(self) -> float | None:
         """Return for how many seconds no database has answered; None while one does."""

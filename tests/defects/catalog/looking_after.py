@@ -284,6 +284,18 @@ DEFECTS = (
         ],
     ),
     Defect(
+        "database-closed-under-a-statement",
+        "An app that ends closes its database after the last statement, so no connection stays open.",
+        [
+            Edit(
+                "framework/oncemq/engine/database_watch.py",
+                "        if self._thread.is_alive():\n            self._thread.join(",
+                "        if not self._thread.is_alive():\n            self._thread.join(",
+            )
+        ],
+        ["tests/unit/engine/test_database_watch.py::test_the_database_is_closed_after_the_last_statement"],
+    ),
+    Defect(
         "idle-without-a-subscription",
         "A run that was never subscribed does not end well.",
         [
