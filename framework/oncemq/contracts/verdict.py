@@ -63,6 +63,7 @@ class Verdict:
         code: the dead letter's machine-readable reason (`rejected`, `conflict`, `undecodable` …).
         place: where a parked message waits; None for all others.
         untried: a strategy decided it before the handler could run.
+        tier: of a duplicate, where it was found: `redis`, `database` or `unit`; empty if the strategy does not say.
     """
 
     __slots__ = (
@@ -75,6 +76,7 @@ class Verdict:
         "outcome",
         "place",
         "reason",
+        "tier",
         "untried",
     )
 
@@ -87,6 +89,7 @@ class Verdict:
         error: BaseException | None = None,
         code: str = "",
         place: Place | None = None,
+        tier: str = "",
     ) -> None:
         self.outcome = outcome
         self.acknowledged = outcome in _ACKNOWLEDGED
@@ -98,6 +101,7 @@ class Verdict:
         self.code = code or outcome.value
         self.place = place
         self.untried = False
+        self.tier = tier
 
     def __repr__(self) -> str:
         return f"<Verdict {self.outcome.value}{': ' + self.reason if self.reason else ''}>"
@@ -107,6 +111,12 @@ PROCEED = Verdict(Outcome.PROCEED)
 """Run the handler; after it ran: applied."""
 DUPLICATE = Verdict(Outcome.DUPLICATE)
 """The same message was applied before."""
+DUPLICATE_IN_REDIS = Verdict(Outcome.DUPLICATE, tier="redis")
+"""The same, known to Redis: the database was not asked."""
+DUPLICATE_IN_DATABASE = Verdict(Outcome.DUPLICATE, tier="database")
+"""The same, known to the database."""
+DUPLICATE_IN_UNIT = Verdict(Outcome.DUPLICATE, tier="unit")
+"""The same, applied earlier in this transaction."""
 PARKED = Verdict(Outcome.PARKED)
 """Kept durably until its turn comes; acknowledged, but not final."""
 RETURNED = Verdict(Outcome.RETURNED)

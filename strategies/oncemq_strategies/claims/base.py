@@ -8,7 +8,6 @@ from oncemq.contracts.checks import UnitKind
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import (
-    DUPLICATE,
     PROCEED,
     Outcome,
     Verdict,
@@ -115,6 +114,7 @@ class Claiming(Strategy):
     _book: Book
     _keeper: Keeper
     _scope: Scope
+    _duplicate: ClassVar[Verdict]
 
     def reserve(self, unit: Unit) -> None:
         """Claim every identity of the unit in one transaction; messages claimed by others are deferred."""
@@ -150,7 +150,7 @@ class Claiming(Strategy):
             held[identity].phase = Phase.FOREIGN
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Return PROCEED for claimed messages, DUPLICATE for completed ones, or why the message cannot run now."""
+        """Return PROCEED for claimed messages, a duplicate for completed ones, or why the message cannot run now."""
         identity = item.envelope.identity
         held: Held = run.unit.notes[self][identity]
         if self._differs(held, item):
@@ -164,7 +164,7 @@ class Claiming(Strategy):
             return PROCEED
         if held.phase is Phase.DONE:
             item.result = held.known_result()
-            return DUPLICATE
+            return self._duplicate
         if held.phase is Phase.UNKNOWN:
             return reject(
                 f"it is not known whether identity {identity!r} took effect: an operator must decide – {held.reason}",

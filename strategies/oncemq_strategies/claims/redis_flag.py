@@ -11,6 +11,7 @@ from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Remembered, Scope
 from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import DUPLICATE_IN_REDIS
 from oncemq.contracts.verification import Answer, NotDone, Verify
 from oncemq.errors import LedgerError, RedisRefused
 from oncemq_strategies.claims.base import Claiming
@@ -54,6 +55,8 @@ class RedisFlag(Claiming):
     one compares: a handler that was never called runs now; for one that was called, `verify` is asked first. So there
     is nothing to reconcile in the background, and `oncemq reconcile` ignores flags.
     """
+
+    _duplicate = DUPLICATE_IN_REDIS
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Reconciled, Scope, UpkeepTask
+from oncemq.contracts.verdict import DUPLICATE_IN_DATABASE
 from oncemq.contracts.verification import Answer
 from oncemq.ledger.records import claims
 from oncemq.ledger.sql.tables import attach
@@ -46,6 +47,7 @@ class TwoPhase(Claiming):
     """
 
     stores_outgoing = True
+    _duplicate = DUPLICATE_IN_DATABASE
 
     def __init__(self, scope: Scope, asker: Asker, lease: timedelta, fingerprint: Fingerprint | None) -> None:
         self._scope, self._consumer = scope, scope.consumer

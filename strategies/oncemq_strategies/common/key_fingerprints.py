@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Table
 
 from oncemq.common.clock import Clock
 from oncemq.contracts.unit import Item, Run
-from oncemq.contracts.verdict import DUPLICATE, PROCEED, Verdict, conflict
+from oncemq.contracts.verdict import DUPLICATE_IN_DATABASE, PROCEED, Verdict, conflict
 from oncemq.ledger.records import key_fingerprints
 from oncemq.ledger.sql.bulk import Bulk, Shape
 from oncemq.ledger.sql.bulk_dialects import bulk_for
@@ -72,11 +72,11 @@ class KeyFingerprints:
     def same(self, run: Run, item: Item, place: object) -> Verdict:
         """Return the verdict on a second message for a place: a Duplicate, or a Conflict if its content differs."""
         if self._fingerprint is None:
-            return DUPLICATE
+            return DUPLICATE_IN_DATABASE
         notes: _Notes = run.notes[self]
         known = notes.known.get(item.key)
         if known is None or known[0] != str(place) or known[1] == self._fingerprint(item):
-            return DUPLICATE
+            return DUPLICATE_IN_DATABASE
         return conflict(
             f"{place} of key {item.key!r} was reached before by other content: the fields of `fingerprint` differ"
         )

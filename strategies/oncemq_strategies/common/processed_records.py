@@ -9,7 +9,15 @@ from sqlalchemy import Connection
 
 from oncemq.common.clock import Clock
 from oncemq.contracts.unit import Item, Run
-from oncemq.contracts.verdict import DUPLICATE, PROCEED, Culprits, Verdict, conflict, reject
+from oncemq.contracts.verdict import (
+    DUPLICATE_IN_DATABASE,
+    DUPLICATE_IN_UNIT,
+    PROCEED,
+    Culprits,
+    Verdict,
+    conflict,
+    reject,
+)
 from oncemq.errors import InfrastructureError
 from oncemq.ledger.generations.bulk import processed_bulk
 from oncemq.ledger.records import processed
@@ -131,7 +139,9 @@ class ProcessedRecords:
             if self._fingerprint is not None:
                 notes.prints[identity] = self._fingerprint(item)
             return PROCEED
-        return self._duplicate(notes, item, identity) if self._details else DUPLICATE
+        if self._details:
+            return self._duplicate(notes, item, identity)
+        return DUPLICATE_IN_UNIT if identity in notes.done else DUPLICATE_IN_DATABASE
 
     def record(self, run: Run, item: Item) -> None:
         """Remember the message of the identity; a later copy in this run is its duplicate.
@@ -182,7 +192,7 @@ class ProcessedRecords:
             item.result = ran.result
         elif result is not None:
             item.result = json.loads(result)
-        return DUPLICATE
+        return DUPLICATE_IN_DATABASE if ran is None else DUPLICATE_IN_UNIT
 
     def _changed(self, notes: _Notes) -> list[tuple[str, str | None, str | None]]:
         """Return identity, fingerprint, result of the rows that must be updated after their insert."""

@@ -10,7 +10,7 @@ from oncemq.common.problems import Problem
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run, Unit
-from oncemq.contracts.verdict import DUPLICATE, Outcome, Verdict, reject
+from oncemq.contracts.verdict import DUPLICATE_IN_REDIS, Outcome, Verdict, reject
 from oncemq.errors import MessageRefused, RedisRefused
 from oncemq.ledger.generations.registry import record_tables
 from oncemq.message.envelope import Delivery
@@ -108,7 +108,7 @@ class Tiered(Strategy):
             print_ = found.get(delivery.envelope.identity) if delivery.envelope is not None else None
             if print_ is not None:
                 verdict = unit.verdicts[delivery] = self._about(unit, delivery, print_)
-                kept_off += verdict is DUPLICATE
+                kept_off += verdict is DUPLICATE_IN_REDIS
         self._tiers.counts.add(kept_off=kept_off)
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
@@ -150,13 +150,13 @@ class Tiered(Strategy):
     def _about(self, unit: Unit, delivery: Delivery, print_: str) -> Verdict:
         envelope = delivery.envelope
         if self._fingerprint is None or not print_ or envelope is None:
-            return DUPLICATE
+            return DUPLICATE_IN_REDIS
         try:
             item = Item(delivery, envelope, unit.body(delivery))
         except MessageRefused as refusal:
             return reject(str(refusal), error=refusal, code=refusal.reason)
         same = print_ == self._fingerprint(item)
-        return DUPLICATE if same else other_content(envelope.identity, envelope.key)
+        return DUPLICATE_IN_REDIS if same else other_content(envelope.identity, envelope.key)
 
 
 def _is_ours(unit: Unit, delivery: Delivery) -> bool:

@@ -84,7 +84,7 @@ class AlsoSeen:
         self, scope: Scope, table: str, columns: Mapping[str, Expression], state: Mapping[str, Any]
     ) -> None:
         self._columns = columns
-        self._verdict = Verdict(Outcome.DUPLICATE, f"seen in {table}")
+        self._verdict = Verdict(Outcome.DUPLICATE, f"seen in {table}", tier="database")
         self._rows = LookedUp(
             scope,
             table,

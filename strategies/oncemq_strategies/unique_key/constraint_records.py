@@ -14,7 +14,8 @@ from oncemq.common.problems import Problem
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import (
-    DUPLICATE,
+    DUPLICATE_IN_DATABASE,
+    DUPLICATE_IN_UNIT,
     PROCEED,
     RETURNED,
     Culprits,
@@ -141,7 +142,9 @@ class ConstraintRecords:
             return (
                 RETURNED  # whether the message with the other spelling leaves a row is known in the next unit
             )
-        return DUPLICATE if values in notes.found.rows or values in notes.done else PROCEED
+        if values in notes.done:
+            return DUPLICATE_IN_UNIT
+        return DUPLICATE_IN_DATABASE if values in notes.found.rows else PROCEED
 
     def record(self, run: Run, item: Item) -> None:
         """Remember that the handler ran for these values."""

@@ -89,7 +89,7 @@ class SeenInRedis:
                 self._insist(answer)
                 yield name, retry(f"whether Redis has it as applied cannot be known: {answer}", error=answer)
             elif answer is not None and _bytes(answer) in self._values:
-                yield name, Verdict(Outcome.DUPLICATE, f"seen in Redis as {name}")
+                yield name, Verdict(Outcome.DUPLICATE, f"seen in Redis as {name}", tier="redis")
 
     def _insist(self, refusal: Failure) -> None:
         """Raise a refusal that concerns every message; one key of another type concerns its message alone."""

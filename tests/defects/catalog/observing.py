@@ -2,9 +2,22 @@
 
 from defects.defect import Defect, Edit
 
+TRACING = "tests/unit/observe/test_tracing.py"
 INSTRUMENTS = "tests/unit/observe/test_otel_instruments.py"
 
 DEFECTS = (
+    Defect(
+        "a-duplicate-of-another-consumers-message",
+        "The trace that applied a duplicate's message is one of its own consumer.",
+        [
+            Edit(
+                "framework/oncemq/observe/otel/tracing.py",
+                "            return self._spans.get((consumer, delivery.envelope.identity))\n",
+                "            return next((s for (_, i), s in self._spans.items() if i == delivery.envelope.identity), None)\n",
+            )
+        ],
+        [f"{TRACING}::test_a_duplicate_of_what_another_process_applied_names_no_trace"],
+    ),
     Defect(
         "opentelemetry-counters-go-back",
         "Counters of OpenTelemetry go on when an app is started again in its process.",

@@ -174,6 +174,39 @@ def test_a_span_says_what_became_of_its_message() -> None:
     assert "oncemq.key" not in applied
 
 
+def test_a_duplicate_says_where_it_was_found_and_which_trace_applied_it() -> None:
+    """A copy that its producer sent in another trace links to the span that applied the message."""
+    other = {"traceparent": f"00-{'a' * 32}-00f067aa0ba902b7-01"}
+    with started(take) as app:
+        app.publish("orders", ORDER, headers=SAMPLED)
+        app.publish("orders", ORDER, headers=other)
+    applied, duplicate = spans("process orders")
+    assert attributes(duplicate)["oncemq.tier"] == "database"
+    assert attributes(duplicate)["oncemq.duplicate_of"] == TRACE
+    assert [link.context for link in duplicate.links] == [applied.context]
+    assert {"oncemq.tier", "oncemq.duplicate_of"}.isdisjoint(attributes(applied))
+
+
+def test_a_copy_in_the_same_transaction_says_so() -> None:
+    """The earlier one is known, although it is not committed yet."""
+    with started(take) as app:
+        app.publish_many("orders", [ORDER, ORDER])
+    applied, duplicate = spans("process orders")
+    assert attributes(duplicate)["oncemq.tier"] == "unit"
+    assert attributes(duplicate)["oncemq.duplicate_of"] == trace_of(applied)
+
+
+def test_a_duplicate_of_what_another_process_applied_names_no_trace() -> None:
+    """Only this process's own and latest ones are remembered, and of each consumer apart."""
+    with started(take) as app:
+        app.publish("orders", ORDER, headers=UNSAMPLED)
+        app.publish("paid", ORDER, headers=SAMPLED)
+        app.publish("orders", ORDER, headers=SAMPLED)
+    (duplicate,) = map(attributes, spans("process orders"))
+    assert (duplicate["oncemq.outcome"], duplicate["oncemq.tier"]) == ("duplicate", "database")
+    assert "oncemq.duplicate_of" not in duplicate
+
+
 def test_a_unit_has_a_span_with_its_stages() -> None:
     """It links to its messages, and they link to it."""
     with started(take) as app:

@@ -13,11 +13,12 @@ from pydantic_core import to_json
 from oncemq.contracts.adapter import DeadLetterRequest, SettleFailed, Settling
 from oncemq.contracts.strategy import Strategy, Traits
 from oncemq.contracts.unit import Run
-from oncemq.contracts.verdict import DUPLICATE, PROCEED
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import MessageRefused
 from oncemq.message.envelope import Delivery
 from oncemq.message.headers import ERROR_TEXT, REASON
 
+_ANSWERED: Final = frozenset({Outcome.PROCEED, Outcome.DUPLICATE})
 _FOR_REQUESTERS: Final = frozenset({"rejected", *(kind.reason for kind in MessageRefused.__subclasses__())})
 """Reasons of dead letters whose text is meant for who sent the message; that of an unexpected error may show what is inside."""
 
@@ -32,7 +33,7 @@ class Answers(Strategy):
     def committed(self, run: Run) -> None:
         """Note the results as JSON; the adapter sends those that are requested."""
         for item in run.items:
-            if item.verdict is PROCEED or item.verdict is DUPLICATE:
+            if item.verdict is not None and item.verdict.outcome in _ANSWERED:
                 item.delivery.answer = to_json(item.result, inf_nan_mode="constants")
 
 

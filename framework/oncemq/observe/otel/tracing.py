@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from random import getrandbits
+from threading import Lock
 from time import monotonic, time_ns
 from typing import Any, Final
 from zlib import crc32
@@ -24,22 +24,18 @@ from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import Culprits, Outcome, Verdict
 from oncemq.errors import Signal
 from oncemq.handler.binding import BoundHandler
-from oncemq.message.envelope import Delivery, Message, OutgoingMessage
-from oncemq.message.outgoing import SendErrors
+from oncemq.message.envelope import Delivery, Message
 from oncemq.observe.events import Observer
 from oncemq.observe.fields import handler_trace
-from oncemq.observe.logs import now_handled
+from oncemq.observe.otel.published import MOST_LINKS, TracedTopic, sampled_flag, span_context
 
-_TRACEPARENT: Final = "traceparent"
-_CARRIED: Final = ("traceparent", "tracestate", "baggage")
-_SAMPLED: Final = 1
-_SHORTEST: Final = 55
 _CRCS: Final = 2**32
-_MOST_LINKS: Final = 64
 _SECOND: Final = 1_000_000_000
 _LONGEST: Final = 600.0
 _STAGES: Final = {"loaded": "load", "handled": "handle", "saved": "save", "committed": "commit"}
 """Names of the stages that end at these points of a unit."""
+_MOST_REMEMBERED: Final = 4096
+"""Applied messages whose trace a process remembers for their duplicates."""
 _FAILURES: Final = frozenset({Outcome.RETRY, Outcome.REJECT, Outcome.CONFLICT})
 
 
@@ -122,90 +118,28 @@ def _current(context: Context) -> Iterator[None]:
         detach(token)
 
 
-def _hand_on(headers: dict[str, str]) -> None:
-    """Write the trace of the message whose handler publishes and which is not sampled, so that the next one is not sampled either.
+class _Applied:
+    """The spans that have applied messages lately; of sampled messages only."""
 
-    Without a trace an unsampled one begins here.
-    """
-    message = now_handled()
-    if message is None:
-        return
-    received = message.headers
-    for name in _CARRIED:
-        if name in received:
-            headers.setdefault(name, received[name])
-    headers.setdefault(_TRACEPARENT, f"00-{getrandbits(128) or 1:032x}-{getrandbits(64) or 1:016x}-00")
+    def __init__(self) -> None:
+        self._mutex = Lock()
+        self._spans: dict[tuple[str, str], trace.SpanContext] = {}
 
-
-class TracedTopic:
-    """Traces the messages that are published to a topic.
-
-    Args:
-        tracer: makes the spans.
-        system: the kind of the topic's broker.
-        topic: the topic's name.
-    """
-
-    def __init__(self, tracer: trace.Tracer, system: str, topic: str) -> None:
-        self._tracer = tracer
-        self._topic = topic
-        self._shared = {"messaging.system": system, "messaging.destination.name": topic}
-        self._created = {**self._shared, "messaging.operation.type": "create"} | _named("publish")
-        self._sent = {**self._shared, "messaging.operation.type": "send"} | _named("send")
-
-    def __call__(self, headers: dict[str, str], message_id: str) -> None:
-        """Write the current trace into a message's headers, with a span of its own if it is sampled."""
-        current = trace.get_current_span()
-        if not current.is_recording():
-            if current.get_span_context().is_valid:
-                propagate.inject(headers)
-            else:
-                _hand_on(headers)
+    def note(self, consumer: str, delivery: Delivery, span: Span) -> None:
+        """Remember a span, and forget the oldest one above the limit."""
+        if delivery.envelope is None:
             return
-        own = {**self._created, "messaging.message.id": message_id}
-        with self._tracer.start_as_current_span(
-            f"publish {self._topic}", kind=SpanKind.PRODUCER, attributes=own
-        ):
-            propagate.inject(headers)
+        with self._mutex:
+            self._spans[consumer, delivery.envelope.identity] = span.get_span_context()
+            if len(self._spans) > _MOST_REMEMBERED:
+                del self._spans[next(iter(self._spans))]
 
-    def sending(self, messages: Sequence[OutgoingMessage], send: Callable[[], SendErrors]) -> SendErrors:
-        """Send messages, with a span if one of them is sampled: a child of a lone message's, else it links to theirs."""
-        sampled = [message.headers for message in messages if _flag_of(message.headers)]
-        if not sampled:
-            return send()
-        alone = propagate.extract(sampled[0], context=Context()) if len(messages) == 1 else None
-        links = [] if alone is not None else [Link(_span_context(found)) for found in sampled[:_MOST_LINKS]]
-        own: dict[str, Any] = {**self._sent, "messaging.batch.message_count": len(messages)}
-        span = self._tracer.start_span(
-            f"send {self._topic}", alone or Context(), SpanKind.CLIENT, attributes=own, links=links
-        )
-        with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
-            answers = send()
-            errors = [error for error in answers if error is not None]
-            if errors:
-                span.set_attributes({"error.type": name_of(errors[0]), "oncemq.unconfirmed": len(errors)})
-                span.set_status(Status(StatusCode.ERROR))
-            return answers
-
-
-def _named(operation: str) -> dict[str, str]:
-    return {"messaging.operation.name": operation}
-
-
-def _flag_of(headers: Mapping[str, str]) -> bool | None:
-    """Return whether the trace in a message's headers is sampled; None without one that can be read."""
-    decided = headers.get(_TRACEPARENT)
-    if decided is None or len(decided) < _SHORTEST:
-        return None
-    try:
-        return bool(int(decided[53:55], 16) & _SAMPLED)
-    except ValueError:
-        return None
-
-
-def _span_context(headers: Mapping[str, str]) -> trace.SpanContext:
-    found = propagate.extract(headers, context=Context())
-    return trace.get_current_span(found).get_span_context()
+    def by(self, consumer: str, delivery: Delivery) -> trace.SpanContext | None:
+        """Return the span that has applied a message with the same identity; None if it is not known."""
+        if delivery.envelope is None:
+            return None
+        with self._mutex:
+            return self._spans.get((consumer, delivery.envelope.identity))
 
 
 class Tracing(Observer):
@@ -222,6 +156,7 @@ class Tracing(Observer):
         self._tracer = trace.get_tracer("oncemq")
         self._open: dict[Delivery, _Processing] = {}
         self._consumers: dict[str, TracedConsumer] = {}
+        self._applied = _Applied()
 
     def publishing(self, system: str, topic: str) -> TracedTopic:
         """Return what traces the messages that are published to a topic.
@@ -279,13 +214,13 @@ class Tracing(Observer):
                 # Its handler has not run.
                 processing = self._span(traced, delivery, None)
             if processing is not None:
-                self._end(processing, verdict, size)
+                self._end(processing, delivery, verdict, size)
         self._end_unit(size)
         here.unit, here.span, here.links = None, None, 0
         here.stages.clear()
 
     def _sampled(self, message: Message) -> bool:
-        if (decided := _flag_of(message.headers)) is not None:
+        if (decided := sampled_flag(message.headers)) is not None:
             return decided
         # By the message, not by chance: its duplicates and retries are decided alike, also after its handler has run.
         mark = message.message_id.encode(errors="replace") if message.message_id else message.body
@@ -314,7 +249,7 @@ class Tracing(Observer):
             links=links,
         )
         here = _of_worker()
-        if of_unit is not None and here.links < _MOST_LINKS:
+        if of_unit is not None and here.links < MOST_LINKS:
             here.links += 1
             of_unit.add_link(span.get_span_context())
         return _Processing(span, trace.set_span_in_context(span, parent), consumer)
@@ -367,9 +302,13 @@ class Tracing(Observer):
             processing.span.set_attribute("oncemq.outcome", Outcome.RETURNED.value)
             processing.span.end()
 
-    def _end(self, processing: _Processing, verdict: Verdict, size: int) -> None:
+    def _end(self, processing: _Processing, delivery: Delivery, verdict: Verdict, size: int) -> None:
         span, outcome = processing.span, verdict.outcome
         span.set_attributes({"oncemq.outcome": outcome.value, "oncemq.unit.size": size})
+        if outcome is Outcome.PROCEED:
+            self._applied.note(processing.consumer.name, delivery, span)
+        elif outcome is Outcome.DUPLICATE:
+            self._note_first(processing.consumer.name, delivery, span, verdict.tier)
         if outcome in _FAILURES:
             reason = processing.consumer.redact(verdict.reason)
             span.set_status(Status(StatusCode.ERROR, reason))
@@ -378,6 +317,15 @@ class Tracing(Observer):
         elif verdict.reason:
             span.set_attribute("oncemq.reason", processing.consumer.redact(verdict.reason))
         span.end()
+
+    def _note_first(self, consumer: str, delivery: Delivery, span: Span, tier: str) -> None:
+        """Say on the span of a duplicate where it was found, and which trace applied its message, if it was here and lately."""
+        if tier:
+            span.set_attribute("oncemq.tier", tier)
+        first = self._applied.by(consumer, delivery)
+        if first is not None:
+            span.set_attribute("oncemq.duplicate_of", f"{first.trace_id:032x}")
+            span.add_link(first)
 
     def _note_error(self, span: Span, error: BaseException, redact: Redactor) -> None:
         """Record an error as the conventions say, with secrets masked as in logs."""
@@ -408,14 +356,14 @@ class Tracing(Observer):
     def _batch_span(self, consumer: TracedConsumer, items: list[Item]) -> Iterator[None]:
         """Make a span for a call with these items current, if one of them is sampled."""
         contexts = [
-            _span_context(item.delivery.message.headers)
+            span_context(item.delivery.message.headers)
             for item in items
             if self._sampled(item.delivery.message)
         ]
         if not contexts:
             yield
             return
-        links = [Link(context) for context in contexts[:_MOST_LINKS] if context.is_valid]
+        links = [Link(context) for context in contexts[:MOST_LINKS] if context.is_valid]
         own = {**consumer.attributes(), "messaging.batch.message_count": len(items)}
         span = self._tracer.start_span(
             f"process {consumer.topic}", Context(), SpanKind.CONSUMER, attributes=own, links=links

@@ -192,8 +192,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/base/answers.py",
-                "if item.verdict is PROCEED or item.verdict is DUPLICATE:",
-                "if item.verdict is PROCEED and item.verdict is not DUPLICATE:",
+                "if item.verdict is not None and item.verdict.outcome in _ANSWERED:",
+                "if item.verdict is not None and item.verdict.outcome is Outcome.PROCEED:",
             )
         ],
         [

@@ -111,7 +111,8 @@ def test_done_is_a_duplicate_with_its_result(make_direct: MakeDirect) -> None:
     """What `verify` knows of the result is kept like a handler's."""
     bench = make_direct(verify=lambda _envelope: Done({"mail": 7}))
     fail_once(bench)
-    assert only(bench).outcome is Outcome.DUPLICATE
+    duplicate = only(bench)
+    assert (duplicate.outcome, duplicate.tier) == (Outcome.DUPLICATE, "database")
     assert bench.effects() == []
     (row,) = rows(bench)
     assert (row.state, row.result) == ("done", '{"mail":7}')

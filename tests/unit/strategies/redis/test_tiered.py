@@ -100,6 +100,19 @@ def test_copies_never_reach_the_database(engine, tier, statements, options, work
     assert statements == []
 
 
+def test_a_duplicate_says_where_it_was_found(tier, worker):
+    """In the same transaction, in Redis, or in the database by a process that asks no Redis."""
+    for options, found in (
+        ({}, ["", "unit"]),
+        ({}, ["redis", "redis"]),
+        ({"bloom": True, "redis": False}, None),
+    ):
+        bench = worker(tier(**options))
+        bench.run(*orders("a", "a"))
+        tiers = [verdict.tier for verdict in bench.result.verdicts.values()]
+        assert tiers == (found or ["database", "database"])
+
+
 @pytest.mark.parametrize("options", [{}, SHARED], ids=["redis", "shared"])
 def test_a_unit_asks_redis_once(engine, tier, client, monkeypatch, options, worker):
     """One round trip to look up, one after the commit to mark."""
