@@ -19,6 +19,8 @@ from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError
 
 _OF_THE_LEDGER = ("app", "database")
+_WANTED_PARTS = tuple(f"{name}:".encode() for name in _OF_THE_LEDGER)
+_PARTS = re.compile(rb"^(?=\S)", re.MULTILINE)
 _IN_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -81,7 +83,10 @@ def load_ledger(files: Sequence[Path]) -> AppPlan:
     if in_code is not None:
         return in_code.load(consumers=False).plan
     problems = Problems()
-    tree = read_tree(files, os.environ, problems)
+    try:
+        tree = read_tree(files, os.environ, problems)
+    except ConfigError as error:
+        tree = _without_other_parts(files, problems, error)
     # Variables of the other parts may be missing.
     problems = Problems(secrets=problems.secrets)
     wanted = {name: node for name, node in tree.fields.items() if name in _OF_THE_LEDGER}
@@ -92,6 +97,18 @@ def load_ledger(files: Sequence[Path]) -> AppPlan:
     if model is None:
         raise ConfigError(problems.found)
     return build_app(model.model_copy(update={"brokers": {}}), tree, problems, Path(files[0]).parent).plan
+
+
+def _without_other_parts(files: Sequence[Path], problems: Problems, error: ConfigError) -> Fields:
+    """Return the parts of the ledger, of files of which another part is no YAML; raises the error if they are not found."""
+    parts = {
+        file: b"".join(part for part in _PARTS.split(text) if part.startswith(_WANTED_PARTS))
+        for file, text in read_texts(files).items()
+    }
+    try:
+        return read_tree([file for file in files if parts[file]], os.environ, problems, parts)
+    except (ConfigError, IndexError):
+        raise error from None
 
 
 def load_plan(files: Sequence[Path]) -> AppPlan:

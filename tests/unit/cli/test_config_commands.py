@@ -94,7 +94,7 @@ def test_the_history_has_outcomes_reasons_and_no_secrets(shop: Shop) -> None:
     assert "orange-juice" not in _stored()
 
 
-def test_it_works_while_the_file_is_wrong(shop: Shop) -> None:
+def test_it_works_while_the_file_is_wrong(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the app's name and its database are needed; that is when a former text is wanted."""
     shop.edit("[unique_key]", "[nonsense]")
     shop.edit("amqp://shop:orange-juice@rabbit/v", "amqp://${NO_SUCH_VARIABLE}:orange-juice@rabbit/v")
@@ -104,6 +104,29 @@ def test_it_works_while_the_file_is_wrong(shop: Shop) -> None:
     )
     assert shop.run("rollback", "1", "--yes").exit_code == 0
     assert FILE.read_text() == APP
+    without = APP.replace("orange-juice", "${PASSWORD}")
+    shop.edit("orange-juice", "${PASSWORD}")
+    shop.note()
+    FILE.write_text(without.replace("consumers:", "consumers: ["))
+    monkeypatch.setenv("PASSWORD", "from-outside")
+    assert shop.run("rollback", "3", "--yes").exit_code == 0
+    assert FILE.read_text() == without
+    FILE.write_text("app: [")
+    assert "app.yaml" in shop.run("history").stderr
+
+
+def test_what_is_no_yaml_is_noted_without_its_text(shop: Shop) -> None:
+    """A secret could stand anywhere in it."""
+    shop.edit("consumers:", "consumers: [\n  red-wine")
+    shop.note(REFUSED, ("app.yaml:8:1: not YAML",))
+    noted = json.loads(shop.run("history", "--json").stdout.splitlines()[0])
+    assert (noted["configuration"], noted["problems"]) == (3, ["app.yaml:8:1: not YAML"])
+    assert "red-wine" not in _stored()
+    FILE.write_text(APP)
+    for command in ("show", "diff", "rollback"):
+        done = shop.run(command, "3")
+        assert done.exit_code == 3
+        assert "its text is not kept" in done.stderr
 
 
 def test_two_configurations_are_compared_without_secrets(shop: Shop) -> None:

@@ -122,8 +122,14 @@ class Reloader:
     def _note(
         self, texts: Mapping[Path, bytes], occasion: Occasion, outcome: str, problems: Sequence[str] = ()
     ) -> None:
-        if self._history is not None:
+        if self._history is None:
+            return
+        try:
             self._history.note(texts, occasion, outcome, problems)
+        except Exception as error:  # must not keep a reload from being made, or the next one from being heard
+            self._log.warning(
+                "the history of configurations was not written", error=f"{type(error).__name__}: {error}"
+            )
 
     def _described(self, by: str) -> dict[str, Any]:
         return {"version": self.version, "since": _now(), "by": by}

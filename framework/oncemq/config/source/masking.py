@@ -5,7 +5,7 @@ so that the same text is masked in the same way everywhere.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -21,10 +21,11 @@ from oncemq.config.source.tree import Path as Place
 from oncemq.config.source.yaml_text import parse_yaml
 from oncemq.errors import ConfigError
 
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _REFERENCES = re.compile(r"(?:\$\{[A-Za-z_][A-Za-z0-9_]*\})+")
-# Up to the last @ of the word: a password that is not percent-encoded may contain any other character.
-_PASSWORD = re.compile(r"(?<=://)(?P<user>[^\s/:@]*):(?P<value>\S*)(?=@)")
-_PARAMETER = re.compile(r"(?<=[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s]*)")
+_WORD = re.compile(r"\S+")
+_USER = re.compile(r"://([^\s/:@]*):")
+_PARAMETER = re.compile(r"(?<=[?&])(?P<name>[^=&?#\s]+)=(?P<value>[^&#\s]*)")
 _COMMENT = re.compile(r"#[^\n]*")
 
 
@@ -122,7 +123,8 @@ def secrets_of(texts: Mapping[Path, bytes], environment: Mapping[str, str]) -> s
     """Return what must not be shown of an app, values of its environment included; nothing where no YAML can be read."""
     problems = Problems()
     with suppress(ConfigError):  # what is not YAML is masked by its looks
-        read_tree(list(texts), environment, problems, texts)
+        if texts:  # an app in Python has none
+            read_tree(list(texts), environment, problems, texts)
     return problems.secrets
 
 
@@ -156,12 +158,26 @@ def _shown(value: _Value, known: re.Pattern[str] | None) -> str:
         return value.text if _shows_nothing(value.plain) else f"'{MASK}'{_line_break(value.text)}"
     text = value.text
     if "://" in text:
-        text = _PASSWORD.sub(_hide, _PARAMETER.sub(_hide_parameter, text))
+        text = _with_credentials(_PARAMETER.sub(_hide_parameter, text), _hide)
     return text if known is None else known.sub(MASK, text)
 
 
-def _hide(found: re.Match[str]) -> str:
-    return found[0] if _shows_nothing(found["value"]) else f"{found['user']}:{MASK}"
+def _hide(user: str, password: str) -> str:
+    return f"{user}:{password if _shows_nothing(password) else MASK}"
+
+
+def _with_credentials(text: str, replaced: Callable[[str, str], str]) -> str:
+    """Return a text whose URLs have other credentials; in time that grows with its length."""
+
+    def word(found: re.Match[str]) -> str:
+        # Up to the last @ of the word: a password that is not percent-encoded may contain any other character.
+        before, at, behind = found[0].rpartition("@")
+        start = _USER.search(before)
+        if not at or start is None:
+            return found[0]
+        return f"{before[: start.start(1)]}{replaced(start[1], before[start.end() :])}@{behind}"
+
+    return _WORD.sub(word, text)
 
 
 def _hide_parameter(found: re.Match[str]) -> str:
@@ -188,23 +204,26 @@ def _filled(former: _Value, present: _Value | None, known: re.Pattern[str] | Non
         return present.text.rstrip() + _line_break(former.text)
     secrets = _parts(present.text)
 
-    def fill(found: re.Match[str]) -> str:
-        user, value = found["user"], found["value"]
+    def fill(user: str, password: str) -> str:
         user = secrets.get("@", MASK) if user == MASK else user
-        return f"{user}:{secrets.get(':', MASK) if value == MASK else value}"
+        return f"{user}:{secrets.get(':', MASK) if password == MASK else password}"
 
     def fill_parameter(found: re.Match[str]) -> str:
         return found[0].replace(MASK, secrets.get(found["name"], MASK))
 
-    text = _PARAMETER.sub(fill_parameter, _PASSWORD.sub(fill, former.text))
+    text = _PARAMETER.sub(fill_parameter, _with_credentials(former.text, fill))
     return None if MASK in text else text
 
 
 def _parts(text: str) -> dict[str, str]:
     """Return the parts of a URL by their names; the password's is `:`, the user's `@`."""
     found = {each["name"]: each["value"].strip("'\"") for each in _PARAMETER.finditer(text)}
-    for each in _PASSWORD.finditer(text):
-        found |= {"@": each["user"], ":": each["value"]}
+
+    def note(user: str, password: str) -> str:
+        found.update({"@": user, ":": password})
+        return ""
+
+    _with_credentials(text, note)
     return found
 
 
@@ -225,7 +244,7 @@ def _values(text: str) -> Iterator[_Value]:
 
 def _spans(text: str) -> Iterator[_Value]:
     """Yield keys, whose path is empty, and values, in the order of the text."""
-    walk: list[tuple[Place, Any]] = [((), yaml.compose(text, Loader=yaml.SafeLoader))]
+    walk: list[tuple[Place, Any]] = [((), yaml.compose(text, Loader=_Loader))]
     while walk:
         path, node = walk.pop()
         if isinstance(node, yaml.MappingNode):

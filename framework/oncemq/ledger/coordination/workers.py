@@ -78,3 +78,20 @@ def unclean(
     if host is not None:
         found = found.where(TABLE.c.host == host)
     return [Worker(*row) for row in connection.execute(found.order_by(TABLE.c.worker))]
+
+
+def since_before(
+    connection: Connection, app: str, started: datetime, *, seen_since: datetime
+) -> list[Worker]:
+    """Return the processes that started before a moment and have been seen since another, by host.
+
+    Args:
+        connection: the ledger.
+        app: the app's name.
+        started: aware.
+        seen_since: aware; a few heartbeats ago.
+    """
+    c = TABLE.c
+    found = select(c.worker, c.host, c.pid, c.started_at, c.seen_at)
+    found = found.where(c.app == app, c.started_at < started, c.seen_at >= seen_since)
+    return [Worker(*row) for row in connection.execute(found.order_by(c.host, c.pid))]

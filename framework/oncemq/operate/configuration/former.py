@@ -43,15 +43,18 @@ class Rollback:
         """Write the files, each at once, beside a copy of what it replaces; returns the copies.
 
         Raises:
-            ConfigError: a file cannot be written; those before it are written.
+            ConfigError: a file cannot be written; names those that were written before it.
         """
         copies = []
         for file, text in self.texts.items():
             try:
                 copies.append(_replace(file.resolve(), text))
             except OSError as error:
+                written = ", ".join(map(str, list(self.texts)[: len(copies)]))
+                problem = f"{file}: cannot be written: {error.strerror or error}"
+                advice = f"`oncemq config show {self.former.number}` prints the text"
                 raise ConfigError(
-                    [f"{file}: cannot be written: {error.strerror} – `oncemq config show` prints the text"]
+                    [f"{problem}{f'; written before: {written}' if written else ''} – {advice}"]
                 ) from error
         files = ", ".join(map(str, self.texts))
         Trail(self.plan, operator, "config rollback").noted(
@@ -75,6 +78,10 @@ def chosen(plan: AppPlan, which: str | None) -> Configuration:
     found = [each for each in known if str(each.number) == which or each.version == which]
     if not found and len(which) >= _SHORTEST_VERSION:
         found = [each for each in known if each.version.startswith(which)]
+    if len(found) == 1 and not all(each.exact for each in found[0].texts):
+        raise ConfigError(
+            [f"configuration {which} was refused because it is not YAML, so its text is not kept"]
+        )
     if len(found) != 1:
         names = ", ".join(f"{each.number} ({each.version})" for each in known[:10]) or "none"
         problem = "several configurations begin like" if found else "the history has no configuration"
@@ -136,9 +143,6 @@ def _insist_on_files(former: Configuration, files: Sequence[Path]) -> None:
     if [Path(name).name for name in then] != [file.name for file in files]:
         these = " ".join(f"-f {name}" for name in then)
         raise ConfigError([f"configuration {former.version} was of other files – name them: {these}"])
-    broken = [each.file for each in former.texts if not each.exact]
-    if broken:
-        raise ConfigError([f"configuration {former.version} has never run: {broken[0]} was not YAML"])
 
 
 def _paired(old: Sequence[MaskedText], new: Sequence[MaskedText]) -> Sequence[MaskedText]:

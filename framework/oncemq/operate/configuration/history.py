@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -112,7 +112,8 @@ class History:
             outcome=outcome,
             problems=tuple(map(redact, problems)),
         )
-        shown = masked(texts, os.environ)
+        # What is no YAML may hold a secret at any place.
+        shown = [each if each.exact else replace(each, text="") for each in masked(texts, os.environ)]
         for left in reversed(range(_TRIES)):
             try:
                 with self._engine.begin() as connection:

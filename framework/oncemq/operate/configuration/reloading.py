@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
 from oncemq.engine.plan import AppPlan
-from oncemq.ledger.coordination import reloads
+from oncemq.ledger.coordination import reloads, workers
 from oncemq.ledger.coordination.reloads import Supervisor
+from oncemq.ledger.coordination.workers import Worker
 from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.database.server_clock import server_time
 from oncemq.ledger.records import configurations
 from oncemq.ledger.records.configurations import TAKEN_OVER
 from oncemq.operate.auditing import Operator, Trail
@@ -15,6 +18,8 @@ from oncemq.operate.configuration.history import engine_of
 
 WAITING, ENDED, SILENT = "waiting", "ended", "silent"
 """States of a process that has not answered; silent: the ledger has not seen it for long."""
+_SEEN_LATELY: Final = timedelta(seconds=25)
+"""A process that runs is seen every ten seconds."""
 _MOST_ANSWERS: Final = 10_000
 
 
@@ -47,11 +52,13 @@ class Asked:
     Args:
         plan: the app.
         number: of the request.
+        at: when, aware, by the database's clock.
         processes: those that ran then.
     """
 
     plan: AppPlan
     number: int
+    at: datetime
     processes: Sequence[Supervisor]
 
     def answers(self) -> Iterator[Answer]:
@@ -70,6 +77,12 @@ class Asked:
             else:
                 yield Answer(now, SILENT if now.silent else WAITING)
 
+    def not_reached(self) -> list[Worker]:
+        """Return processes that consume and are older than the request, once all that were asked have taken over: nothing reloads them."""
+        with engine_of(self.plan).connect().execution_options(**{READ_ONLY: True}) as connection:
+            lately = server_time(connection) - _SEEN_LATELY
+            return workers.since_before(connection, self.plan.name, self.at, seen_since=lately)
+
 
 def ask(plan: AppPlan, operator: Operator) -> Asked:
     """Ask all processes of an app to reload.
@@ -81,4 +94,4 @@ def ask(plan: AppPlan, operator: Operator) -> Asked:
     with engine_of(plan).begin() as connection:
         number = reloads.ask(connection, plan.name, operator.who, operator.why)
         trail.note(connection, plan.name, {}, "")
-        return Asked(plan, number, reloads.supervisors(connection, plan.name))
+        return Asked(plan, number, server_time(connection), reloads.supervisors(connection, plan.name))

@@ -146,7 +146,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/config/source/masking.py",
-                "text = _PASSWORD.sub(_hide, _PARAMETER.sub(_hide_parameter, text))",
+                "text = _with_credentials(_PARAMETER.sub(_hide_parameter, text), _hide)",
                 "text = _PARAMETER.sub(_hide_parameter, text)",
             )
         ],

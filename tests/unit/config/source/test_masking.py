@@ -72,6 +72,27 @@ def test_what_is_written_out_is_masked_and_references_stay() -> None:
     assert _masked(SHOWN).text == SHOWN
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("amqp://a:orange@h1,amqp://b:juice@h2", "amqp://a:***@h2"),
+        ("http://host/path,amqp://b:juice@h2/v", "http://host/path,amqp://b:***@h2/v"),
+        ("http://host:80/x@y", "http://host:***@y"),
+        ("amqp://shop@host/v amqp://b:juice@h2", "amqp://shop@host/v amqp://b:***@h2"),
+        ("embedded:///broker.db", "embedded:///broker.db"),
+    ],
+)
+def test_every_password_of_a_value_is_masked(url: str, shown: str) -> None:
+    """In a list of URLs also what stands between; rather too much than too little."""
+    assert _masked(f"app: shop\nurls: '{url}'\n").text == f"app: shop\nurls: '{shown}'\n"
+
+
+@pytest.mark.parametrize("text", ["://" * 99_999, "?" * 300_000, "&a" * 150_000, "://a:" + "@" * 300_000])
+def test_masking_takes_no_longer_than_the_text_is_long(text: str) -> None:
+    """A file of 300 KB is no attack; quadratic steps would take minutes."""
+    assert _masked(f'app: shop\nnote: "{text}"\n').exact
+
+
 def test_the_version_follows_from_the_text_alone() -> None:
     """Neither from secrets, which could be guessed from it, nor from a machine's environment."""
     version = version_of({FILE: TEXT.encode()})

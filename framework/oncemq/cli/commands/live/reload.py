@@ -1,7 +1,7 @@
 """The command `reload`: all processes of an app, on any machine, take over their changed configuration."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from oncemq.cli.output import Output, json_option, warn
 from oncemq.common.durations import format_duration, parse_duration
 from oncemq.operate.auditing import Operator
 from oncemq.operate.configuration import reloading
-from oncemq.operate.configuration.reloading import ENDED, SILENT, WAITING, Answer
+from oncemq.operate.configuration.reloading import ENDED, SILENT, WAITING, Answer, Asked
 
 _LOOK_EVERY = 0.5
 _MEANINGS = {
@@ -66,22 +66,34 @@ def reload(files: Sequence[Path], *, within: timedelta, operator: Operator, as_j
             f"{len(asked.processes)} processes were asked; `oncemq config history` shows their answers"
         )
         return OK
-    end, told, answers = time.monotonic() + within.total_seconds(), set[str](), list[Answer]()
+    answers = _followed(asked, within, lambda answer: _tell(answer, output))
+    if not all(answer.ok for answer in answers):
+        return FAILED
+    for worker in asked.not_reached():
+        warn(
+            f"{worker.host} (pid {worker.pid}) has not been reloaded: it runs without `oncemq run` – restart it"
+        )
+    return OK
+
+
+def _followed(asked: Asked, within: timedelta, tell: Callable[[Answer], None]) -> Sequence[Answer]:
+    """Wait until each process has answered, or for so long; returns how far each is, after each was told once."""
+    end, told = time.monotonic() + within.total_seconds(), set[str]()
     while True:
         answers = list(asked.answers())
+        open_ones = any(answer.state == WAITING for answer in answers)
+        over = not open_ones or time.monotonic() >= end
         for answer in answers:
-            if answer.state not in {WAITING, SILENT} and answer.process.process not in told:
+            settled = over or answer.state not in {WAITING, SILENT}
+            if settled and answer.process.process not in told:
                 told.add(answer.process.process)
-                _tell(answer, output)
-        if not any(answer.state == WAITING for answer in answers) or time.monotonic() >= end:
+                tell(answer)
+        if over:
             break
         time.sleep(_LOOK_EVERY)
-    for answer in answers:
-        if answer.process.process not in told:
-            _tell(answer, output)
-    if any(answer.state == WAITING for answer in answers):
+    if open_ones:
         warn(f"not all have answered within {format_duration(within)}")
-    return OK if all(answer.ok for answer in answers) else FAILED
+    return answers
 
 
 def _tell(answer: Answer, output: Output) -> None:
