@@ -73,7 +73,7 @@ def chosen(plan: AppPlan, which: str | None) -> Configuration:
     if which is None:
         ran = sorted((each for each in known if each.ran), key=lambda each: each.last_at)
         if not ran:
-            raise ConfigError(["no configuration of this app is in the history yet"])
+            raise ConfigError(["the history has no text of this app yet – an app in Python has none"])
         return ran[-1]
     found = [each for each in known if str(each.number) == which or each.version == which]
     if not found and len(which) >= _SHORTEST_VERSION:
