@@ -6,6 +6,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Scanner;
 import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
@@ -18,6 +20,7 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAverage
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -30,7 +33,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * A peer on the official Java client: takes orders line by line, says what it received line by line.
  *
  * <p>produce TOPIC COUNT PREFIX PACKING | batch TOPIC COUNT PREFIX | delay TOPIC BODY MILLISECONDS | consume GROUP TOPIC
- * [later | once | orderly | RULE] | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | direct GROUP TOPIC KEY | leave
+ * [later | once | orderly | RULE] | request TOPIC BODY MILLISECONDS | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | direct GROUP TOPIC KEY | leave
  */
 public final class RocketMQPeer {
     private final String servers;
@@ -66,6 +69,7 @@ public final class RocketMQPeer {
             case "produce" -> produce(order[1], Integer.parseInt(order[2]), order[3], order[4]);
             case "batch" -> batch(order[1], Integer.parseInt(order[2]), order[3]);
             case "delay" -> delay(order[1], order[2], Long.parseLong(order[3]));
+            case "request" -> request(order[1], order[2], Long.parseLong(order[3]));
             case "consume" -> consume(order[1], order[2], order.length > 3 ? order[3] : "");
             case "allocate" -> allocate(order[1], order[2], order[3].split(","), Arrays.asList(order[4].split(",")));
             case "direct" -> direct(order[1], order[2], order[3]);
@@ -105,6 +109,34 @@ public final class RocketMQPeer {
         message.setDelayTimeMs(milliseconds);
         producer.send(message);
         producer.shutdown();
+    }
+
+    /** Says what the answer is, as if it had been received; fails without one. */
+    private void request(String topic, String body, long milliseconds) throws Exception {
+        DefaultMQProducer producer = producer();
+        producer.start();
+        try {
+            CompletableFuture<Message> answer = new CompletableFuture<>();
+            // The call without a callback ends with a RequestTimeoutException as soon as the request is stored (5.3.3).
+            producer.request(message(topic, body), new RequestCallback() {
+                @Override
+                public void onSuccess(Message message) {
+                    // Called without a message when the request is stored, too.
+                    if (message != null) {
+                        answer.complete(message);
+                    }
+                }
+
+                @Override
+                public void onException(Throwable failure) {
+                    answer.completeExceptionally(failure);
+                }
+            }, milliseconds);
+            Message found = answer.get(milliseconds, TimeUnit.MILLISECONDS);
+            received(0, found.getBody(), found.getProperties());
+        } finally {
+            producer.shutdown();
+        }
     }
 
     private static AllocateMessageQueueStrategy rule(String name) {

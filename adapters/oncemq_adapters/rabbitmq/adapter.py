@@ -33,6 +33,7 @@ from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.requests import Answer
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq_adapters.answers import send_answers
 from oncemq_adapters.rabbitmq.connection.address import Address, parse_address
 from oncemq_adapters.rabbitmq.connection.errors import NotTaken, Unconfirmed
 from oncemq_adapters.rabbitmq.connection.link import quiet_pika
@@ -41,7 +42,7 @@ from oncemq_adapters.rabbitmq.consuming.consumer import Consuming
 from oncemq_adapters.rabbitmq.description import RabbitMQDescription
 from oncemq_adapters.rabbitmq.messages.forwarding import MOST_BYTES
 from oncemq_adapters.rabbitmq.publishing import dead_letters, settlement
-from oncemq_adapters.rabbitmq.publishing.answers import send_answers
+from oncemq_adapters.rabbitmq.publishing.answers import answer_of
 from oncemq_adapters.rabbitmq.publishing.confirms import Publication
 from oncemq_adapters.rabbitmq.publishing.copies import (
     burial_copy,
@@ -174,7 +175,7 @@ class RabbitMQAdapter:
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Have the I/O thread acknowledge these, as few frames as possible; answers are sent before."""
         if any(delivery.answer is not None for delivery in deliveries):
-            send_answers(deliveries, self._send_answers, self._scope.app)
+            self._answer(deliveries, failed=False)
         return settlement.acknowledge(deliveries)
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
@@ -330,8 +331,11 @@ class RabbitMQAdapter:
         """Tell requesters of dead letters why; those that are none yet may still be applied."""
         if any(delivery.answer is not None for delivery in dead):
             left = {each.delivery for each in unsettled}
-            told = [delivery for delivery in dead if delivery not in left]
-            send_answers(told, self._send_answers, self._scope.app, failed=True)
+            self._answer([delivery for delivery in dead if delivery not in left], failed=True)
+
+    def _answer(self, deliveries: Sequence[Delivery], *, failed: bool) -> None:
+        make = partial(answer_of, app=self._scope.app, failed=failed)
+        send_answers(deliveries, make, self._send_answers, failed=failed)
 
     def _send_answers(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
         return self._publisher.send(publications, own=False)

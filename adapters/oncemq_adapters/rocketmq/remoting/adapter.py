@@ -29,6 +29,7 @@ from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.transactional_messages import Decision, HeldMessages
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq_adapters.answers import send_answers
 from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
 from oncemq_adapters.rocketmq.delays import LONGEST as LONGEST_DELAY
@@ -57,6 +58,7 @@ from oncemq_adapters.rocketmq.remoting.group_subscriptions import (
     wanted_by,
 )
 from oncemq_adapters.rocketmq.remoting.operations import Operations
+from oncemq_adapters.rocketmq.remoting.producer.answers import answer_of
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.half_messages import HalfMessages
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import believed, dead_copy, retry_copy
@@ -125,6 +127,7 @@ class RocketMQAdapter:
         max_headers=LONGEST_PROPERTIES,
         longest_delay=LONGEST_DELAY,
         transactions=True,
+        replies=True,
         partitioned=True,
     )
 
@@ -207,7 +210,9 @@ class RocketMQAdapter:
         self._watch_groups(desk, subscriptions)
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Finish these in their queues; the finished prefix is committed soon."""
+        """Finish these in their queues; the finished prefix is committed soon. Answers are sent before."""
+        if any(delivery.answer is not None for delivery in deliveries):
+            self._answer(deliveries, failed=False)
         return settlement.acknowledge(deliveries)
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
@@ -227,7 +232,11 @@ class RocketMQAdapter:
         direct_runs.note(dead)
         dead, letters = direct_runs.without_letters(dead)
         moves = [(request.delivery, partial(self._dead_copy, request)) for request in dead]
-        return [*settlement.move(moves, self._send), *settlement.acknowledge(letters)]
+        failed = settlement.move(moves, self._send)
+        if any(request.delivery.answer is not None for request in dead):
+            left = {each.delivery for each in failed}
+            self._answer([each.delivery for each in dead if each.delivery not in left], failed=True)
+        return [*failed, *settlement.acknowledge(letters)]
 
     def publish_dead_letters(
         self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
@@ -393,6 +402,10 @@ class RocketMQAdapter:
         if desk is None:
             return [BrokerUnavailable("the RocketMQ adapter is closed") for _ in copies]
         return desk.producer.send(copies)
+
+    def _answer(self, deliveries: Sequence[Delivery], *, failed: bool) -> None:
+        mine = [delivery for delivery in deliveries if isinstance(delivery.token, Token)]
+        send_answers(mine, partial(answer_of, failed=failed), self._send, failed=failed)
 
     def _retry_copy(self, later: RetryRequest, token: Token) -> Outgoing:
         return retry_copy(token.stored, token.window.group, token.queue.broker, later.headers, later.delay)

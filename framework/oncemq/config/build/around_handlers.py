@@ -171,7 +171,10 @@ def _no_reply(
     """Return why requests could not be answered, copies with the same answer, and what to write; None if they can."""
     adapter = adapters.get(settled.broker)
     if adapter is not None and not adapter.capabilities.replies:
-        return f"broker {settled.broker!r} cannot answer requests", "leave reply out; RabbitMQ can"
+        return (
+            f"broker {settled.broker!r} cannot answer requests",
+            "leave reply out; RabbitMQ (amqp://) and RocketMQ (rocketmq://) can",
+        )
     if not settled.transactional or [each.keeps_result for each in chain if each.traits.decides] != [True]:
         return (
             "a copy of a request gets the stored result as its answer, and this consumer stores none, or another strategy decides, too",

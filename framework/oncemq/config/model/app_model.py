@@ -155,7 +155,8 @@ class ConsumerOptions(Section):
     batch: Batch | None = Field(None, description="How many messages may share a transaction.")
     reply: bool | None = Field(
         None,
-        description="The handler's result answers a message that asks for an answer (RabbitMQ: `reply_to`). Default false. "
+        description="The handler's result answers a message that asks for an answer (RabbitMQ: `reply_to`; RocketMQ: "
+        "Java's `producer.request`). Default false. "
         "Needs `unique_key: {result: true}`.",
         examples=[True],
     )

@@ -262,9 +262,9 @@ DEFECTS = (
         "Only who asks for them gets answers that say why a request has failed.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/publishing/answers.py",
-                "if ANSWER_FAILURES in each.message.headers]",
-                "if each.message.headers is not None]",
+                "adapters/oncemq_adapters/answers.py",
+                "(not failed or ANSWER_FAILURES in delivery.message.headers)",
+                "(not failed or delivery.message.headers is not None)",
             )
         ],
         [f"{ASKING}::test_a_client_that_does_not_ask_for_failures_gets_none"],

@@ -218,4 +218,4 @@ class Producer:
         fields = send_fields(self._group, first, line.queue, system, to_text(properties))
         if first.most_attempts is not None:
             fields["l"] = str(first.most_attempts)
-        return codes.SEND_MESSAGE, fields, body
+        return codes.SEND_REPLY if first.reply else codes.SEND_MESSAGE, fields, body

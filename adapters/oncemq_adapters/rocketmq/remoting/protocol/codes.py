@@ -35,6 +35,8 @@ ALL_GROUPS: Final = 201
 GROUP_MEMBERS: Final = 203
 CONSUME_STATS: Final = 208
 RESET_OFFSET: Final = 220
+SEND_REPLY: Final = 325
+"""Of a message that the broker pushes to the client that its properties name."""
 CONSUMER_STATUS: Final = 221
 RUNNING_INFO: Final = 307
 CONSUME_DIRECTLY: Final = 309

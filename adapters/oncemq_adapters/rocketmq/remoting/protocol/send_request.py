@@ -34,6 +34,7 @@ class Outgoing:
         packing: the bits that say how the body is packed already; 0 = it is not.
         key: when one is refused, no later one with the same key is sent; None = it depends on no other.
         sender: the producer group in whose name it is sent; empty = the producer's own.
+        reply: the broker pushes it to the client that its properties name.
     """
 
     topic: str
@@ -49,6 +50,7 @@ class Outgoing:
     packing: int = 0
     key: str | None = None
     sender: str = ""
+    reply: bool = False
 
     @property
     def dies(self) -> bool:
@@ -58,7 +60,7 @@ class Outgoing:
     @property
     def plain(self) -> bool:
         """Whether it can be sent together with others."""
-        small = len(self.body) <= COMPRESS_FROM and not self.packing
+        small = len(self.body) <= COMPRESS_FROM and not self.packing and not self.reply
         return small and not self.delay and self.most_attempts is None and not self.topic.startswith("%")
 
 

@@ -1,0 +1,37 @@
+"""Answers of requests that Java's `producer.request` has sent: the broker pushes them to the client that waits."""
+
+from typing import Final
+
+from oncemq.message.envelope import Delivery
+from oncemq.message.headers import CONTENT_TYPE, FAILED
+from oncemq_adapters.answers import dropped
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
+
+CORRELATION, REQUESTER, TIME_LEFT = "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL"
+CLUSTER: Final = "CLUSTER"
+"""The property in which a broker says to which cluster it belongs."""
+KIND: Final = {"MSG_TYPE": "reply"}
+REPLIES: Final = "REPLY_TOPIC"
+"""The end of the name of the topic that each cluster has for answers, and that no message of others is in."""
+
+
+def answer_of(delivery: Delivery, *, failed: bool) -> Outgoing | None:
+    """Return the answer of a delivery; None if none is requested, or there is no way to who did, which is logged.
+
+    It goes through the broker that the request came from: there the requester is known.
+
+    Args:
+        delivery: with its answer.
+        failed: it says why the request has failed.
+    """
+    stored, queue = delivery.token.stored, delivery.token.queue
+    asked = stored.properties
+    if delivery.answer is None or not asked.get(REQUESTER) or not asked.get(CORRELATION):
+        return None
+    if not asked.get(CLUSTER):
+        dropped(delivery, "the broker did not say its cluster", reply_to=asked[REQUESTER])
+        return None
+    properties = {name: asked[name] for name in (CORRELATION, REQUESTER, TIME_LEFT) if asked.get(name)}
+    properties |= KIND | {CONTENT_TYPE: "application/json"} | ({FAILED: "1"} if failed else {})
+    topic = f"{asked[CLUSTER]}_{REPLIES}"
+    return Outgoing(topic, delivery.answer, properties, (queue.broker, 0), reply=True)
