@@ -5,6 +5,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import (
@@ -18,6 +19,7 @@ from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq import RocketMQAdapter
+from oncemq_adapters.rocketmq.remoting.producer.answers import CORRELATION, REQUESTER
 from support.brokers.rocketmq import adapter_on
 from support.brokers.rocketmq_bench import account_url
 from support.facts import facts_of
@@ -174,3 +176,16 @@ def test_check_tries_to_publish_where_the_app_only_publishes(place: Place) -> No
     writer.prepare(())
     assert list(writer.examine_publishing(place.topic, {})) == []
     assert place.administrator.depth(place.subscription) == 0
+
+
+def test_answers_need_no_further_right(place: Place) -> None:
+    """The broker looks for the requester, which has gone here; the message is acknowledged all the same."""
+    adapter, sink = place.join(account_url(place.url, **place.rights))
+    asked = {REQUESTER: "127.0.0.1@gone", CORRELATION: "c"}
+    place.administrator.publish(place.topic, {}, [OutgoingMessage(b"a", asked, "a")])
+    (delivery,) = sink.wait_for(1)
+    delivery.answer = b"1"
+    with capture_logs() as lines:
+        assert not adapter.acknowledge([delivery])
+    assert delivery.answered == "dropped"
+    assert "channel of <127.0.0.1@gone> not found" in lines[0]["reason"]
