@@ -44,7 +44,7 @@ def test_a_consumer_that_stores_results_may_reply(tmp_path: Path) -> None:
         (_declared(more="effects: external,"), "this consumer stores none"),
         (_declared(more="on_retry: hold_key,"), "write on_retry: go_on"),
         (_declared(url="scripted://host"), "broker 'main' cannot answer requests"),
-        (_declared(url="rocketmq+grpc://localhost:8081"), "broker 'main' cannot answer requests"),
+        (_declared(url="kafka://localhost:9092"), "broker 'main' cannot answer requests"),
         (_declared(url="rocketmq+native://localhost:9876"), "broker 'main' cannot answer requests"),
         (_declared().replace("MODULE:handle", "MODULE:many"), "a handler for batches has no result"),
     ],
