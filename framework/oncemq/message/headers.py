@@ -1,10 +1,14 @@
 """Defines the headers that carry attempts, first failures and causes with a message, on every broker."""
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 PREFIX = "oncemq-"
+TRACEPARENT = "traceparent"
+"""W3C's, of OpenTelemetry."""
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 
 ATTEMPT = "oncemq-attempt"
 FIRST_FAILED_AT = "oncemq-first-failed-at"
@@ -158,3 +162,9 @@ def for_replay(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name: text for name, text in headers.items() if not name.startswith(PREFIX) or name in KEPT_BY_REPLAY
     }
+
+
+def trace_of(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the id of the trace that a message belongs to, as `trace_id`, from its W3C `traceparent`; nothing without one."""
+    found = _TRACEPARENT.fullmatch(headers.get(TRACEPARENT, ""))
+    return {} if found is None else {"trace_id": found[1]}

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import traceback
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ from oncemq.common.durations import format_duration
 from oncemq.common.error_text import attribute, clean_text, name_of, text_of
 from oncemq.common.redaction import MASK, Redactor, is_secret_name
 from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
+from oncemq.message.headers import trace_of
 
 MAX_TEXT = 2_000
 """Characters of one value in a log line."""
@@ -22,7 +22,6 @@ _MOST_TRACE = 200_000
 MAX_ELEMENTS = 50
 MAX_DEPTH = 4
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 _OUR_PACKAGES = frozenset({"oncemq", "oncemq_adapters", "oncemq_strategies"})
 
 
@@ -34,7 +33,7 @@ def message_fields(consumer: str, envelope: Envelope) -> dict[str, Any]:
         "key": envelope.key,
         "identity": envelope.identity,
         "attempt": envelope.attempt,
-        **_trace_of(envelope.headers),
+        **trace_of(envelope.headers),
     }
 
 
@@ -48,14 +47,8 @@ def delivery_fields(consumer: str, delivery: Delivery) -> dict[str, Any]:
         "topic": message.topic,
         "message_id": message.message_id,
         "attempt": message.attempt,
-        **_trace_of(message.headers),
+        **trace_of(message.headers),
     }
-
-
-def _trace_of(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the id of the trace that a message belongs to, from its W3C `traceparent`; nothing without one."""
-    found = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
-    return {} if found is None else {"trace_id": found[1]}
 
 
 def error_text(error: BaseException) -> str:

@@ -91,6 +91,7 @@ def row_of(consumer: ConsumerPlan, letter: DeadLetter) -> dict[str, Any]:
         "published_at": letter.message.published_at,
         "first_failed_at": names.time_of(found, names.FIRST_FAILED_AT),
         "last_failed_at": names.time_of(found, names.LAST_FAILED_AT),
+        **names.trace_of(found),
         **on_dead,
     }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -45,6 +46,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "parked_at": "since",
             "due_at": "due at",
             "reason": "reason",
+            "trace_id": "trace",
         },
     ),
     "history": (
@@ -95,6 +97,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "attempts": "refused",
             "due_at": "next try",
             "error": "error",
+            "trace_id": "trace",
         },
     ),
     "delayed": (
@@ -105,6 +108,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "topic": "topic",
             "message_id": "id",
             "created_at": "since",
+            "trace_id": "trace",
         },
     ),
     "requests": (
@@ -127,6 +131,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "attempts": "attempts",
             "dead_at": "at",
             "error": "error",
+            "trace_id": "trace",
         },
     ),
 }
@@ -154,10 +159,16 @@ def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: b
     for name, (title, columns) in SECTIONS.items():
         if found.get(name) and not as_json:
             output.line(f"{title}:")
-            output.rows(columns, found[name], none="")
+            output.rows(_of_use(columns, found[name]), found[name], none="")
             output.line()
             shown_one = shown_one or name != "paused"
     if not shown_one:
         output.line("nothing is known about this key")
     for problem in problems:
         warn(problem)
+
+
+def _of_use(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+    """Return the columns, without that of the trace where no row has one."""
+    traced = any("trace_id" in row for row in rows)
+    return {name: title for name, title in columns.items() if traced or name != "trace_id"}

@@ -181,10 +181,10 @@ def listed(connection: Connection, app: str, chosen: Chosen, limit: int) -> list
 
 
 def of_key(connection: Connection, app: str, key: str) -> list[dict[str, Any]]:
-    """Return the waiting messages of a key, the next one first; without bodies and headers."""
-    rows = select(*(TABLE.c[name] for name in _SHOWN if name != "key"))
+    """Return the waiting messages of a key, the next one first; without bodies, of the headers only the trace."""
+    rows = select(*(TABLE.c[name] for name in _SHOWN if name != "key"), TABLE.c.headers)
     mine = rows.where(TABLE.c.app == app, TABLE.c.key == key).order_by(TABLE.c.due_at, TABLE.c.id)
-    return [dict(row) for row in connection.execute(mine).mappings()]
+    return [outbox.with_trace(row) for row in connection.execute(mine).mappings()]
 
 
 def _due(connection: Connection, now: datetime) -> ColumnElement[bool]:

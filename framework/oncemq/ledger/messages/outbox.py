@@ -19,6 +19,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    RowMapping,
     and_,
     case,
     delete,
@@ -35,7 +36,7 @@ from oncemq.ledger.sql.column_types import Bytes, ExactText, LongText, Moment
 from oncemq.ledger.sql.in_values import among
 from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.message.envelope import OutgoingMessage
-from oncemq.message.headers import DUE_AT
+from oncemq.message.headers import DUE_AT, trace_of
 
 TABLE = ledger_table(
     "outbox",
@@ -303,10 +304,17 @@ def depth(connection: Connection, app: str) -> Depth:
 
 
 def of_key(connection: Connection, app: str, key: str) -> list[dict[str, object]]:
-    """Return the messages to be sent for a key, oldest first; without bodies and headers."""
-    names = ("consumer", "topic", "message_id", "created_at", "due_at", "attempts", "error")
+    """Return the messages to be sent for a key, oldest first; without bodies, of the headers only the trace."""
+    names = ("consumer", "topic", "message_id", "created_at", "due_at", "attempts", "error", "headers")
     rows = select(*(TABLE.c[name] for name in names)).where(TABLE.c.app == app, TABLE.c.key == key)
-    return [dict(row) for row in connection.execute(rows.order_by(TABLE.c.id)).mappings()]
+    return [with_trace(row) for row in connection.execute(rows.order_by(TABLE.c.id)).mappings()]
+
+
+def with_trace(row: RowMapping) -> dict[str, object]:
+    """Return a row with the id of its trace instead of its headers."""
+    shown = dict(row)
+    headers = json.loads(shown.pop("headers"))
+    return {**shown, **trace_of(headers)}
 
 
 def _json(message: OutgoingMessage) -> str:

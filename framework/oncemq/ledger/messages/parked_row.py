@@ -74,6 +74,12 @@ def unstorable(message: Message) -> str | None:
     return None
 
 
+def headers_of(envelope: str) -> dict[str, str]:
+    """Return the headers in what `packed` has made."""
+    headers: dict[str, str] = json.loads(envelope)[1]
+    return headers
+
+
 def unpacked(row: Any, body: bytes) -> Message:
     """Return the message of a row that has the columns of a message, and of its body."""
     message_id, headers, keys, *raw = json.loads(row.envelope)

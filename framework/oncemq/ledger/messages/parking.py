@@ -30,12 +30,13 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
 from oncemq.ledger.database.server_clock import server_moment
-from oncemq.ledger.messages.parked_row import Parked, packed, parked_of, values_of
+from oncemq.ledger.messages.parked_row import Parked, headers_of, packed, parked_of, values_of
 from oncemq.ledger.sql.column_types import ExactText, LongText, Moment
 from oncemq.ledger.sql.in_values import not_among
 from oncemq.ledger.sql.row_locks import can_skip_locked
 from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.message.envelope import Message
+from oncemq.message.headers import trace_of
 
 TABLE = ledger_table(
     "parked",
@@ -238,10 +239,25 @@ def renew(
 
 
 def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
-    """Return the parked messages of a key, of every consumer, in order; without bodies."""
-    shown = [_T.consumer, _T.key, _T.number, _T.identity, _T.attempt, _T.parked_at, _T.due_at, _T.reason]
+    """Return the parked messages of a key, of every consumer, in order; without bodies, of the headers only the trace."""
+    shown = [
+        _T.consumer,
+        _T.key,
+        _T.number,
+        _T.identity,
+        _T.attempt,
+        _T.parked_at,
+        _T.due_at,
+        _T.reason,
+        _T.envelope,
+    ]
     rows = select(*shown).where(_T.key == key).order_by(_T.consumer, _T.number, _T.id)
-    return [dict(row) for row in connection.execute(rows).mappings()]
+    return [_with_trace(dict(row)) for row in connection.execute(rows).mappings()]
+
+
+def _with_trace(row: dict[str, object]) -> dict[str, object]:
+    headers = headers_of(str(row.pop("envelope")))
+    return {**row, **trace_of(headers)}
 
 
 def listed(connection: Connection, consumer: str, limit: int) -> list[dict[str, object]]:

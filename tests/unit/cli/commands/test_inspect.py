@@ -8,8 +8,11 @@ from sqlalchemy import insert
 
 from oncemq.cli.exit_codes import DATABASE
 from oncemq.idempotent_requests.http import identity_of
+from oncemq.ledger.messages import delayed, outbox, parking
+from oncemq.ledger.messages.parked_row import Parked, values_of
 from oncemq.ledger.records import history, processed, requests, states, suspects
 from oncemq.ledger.records.history import HistoryRow
+from oncemq.message.envelope import Message
 from support.apps.command_line import CommandLine
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -63,6 +66,41 @@ def test_everything_is_shown_in_sections(line):
         "\n"
     )
     assert "rejected" in result.stdout.split("dead letters:")[1]
+
+
+def test_what_waits_is_shown_with_its_trace(line):
+    """Parked, published, delayed and dead messages have the id of the trace in their headers; others have none."""
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    sent = {
+        "app": "loyalty",
+        "consumer": "loyalty.award",
+        "topic": "order.paid",
+        "key": "a9",
+        "message_id": "m",
+        "headers": json.dumps(headers),
+        "body": b"{}",
+        "created_at": AT,
+        "due_at": AT,
+    }
+    with line.plan() as plan, plan.engine.begin() as connection:
+        for number, of_message in enumerate((headers, {}, {"traceparent": "<script>"})):
+            message = Message("order.paid", b"{}", headers=of_message)
+            row = Parked(0, "a9", f"a9:{number}", number, False, message, "a gap", AT, None)
+            connection.execute(insert(parking.TABLE), values_of("loyalty.award", row))
+        connection.execute(insert(outbox.TABLE), {**sent, "owner": "me", "attempts": 0})
+        connection.execute(insert(delayed.TABLE), sent)
+    line.publish_dead_letters(
+        b'{"order_id": "a9"}', KEY="a9", REASON="rejected", TRACEPARENT=headers["traceparent"]
+    )
+    found = json.loads(line.run("inspect", "a9", "--json").stdout)
+    assert [row.get("trace_id") for row in found["parked"]] == [trace, None, None]
+    for section in ("outbox", "delayed", "dead_letters"):
+        assert [row.get("trace_id") for row in found[section]] == [trace], section
+        assert {"headers", "envelope"}.isdisjoint(found[section][0])
+    shown = line.run("inspect", "a9").stdout
+    assert shown.count("TRACE\n") == 4
+    assert shown.count(trace) == 4
 
 
 def test_json_is_one_object(line):
