@@ -50,7 +50,7 @@ class App:
         defaults: what applies to every consumer that does not override it.
         catalog: the available adapters and strategies; the installed ones by default.
         middlewares: around the handlers of all consumers, outermost first: classes, objects, or names as `module:Class`.
-        settings: the other sections of a file: `http`, `logging`, `tracing`, `schemas`, `state`, `grace`.
+        settings: the other sections of a file: `http`, `logging`, `tracing`, `schemas`, `state`, `grace`, `instance`.
     """
 
     def __init__(

@@ -154,6 +154,7 @@ class ConsumerOptions(TypedDict, total=False):
     accepts: AcceptsOptions
     in_flight: int
     publishes: Sequence[str]
+    mode: Literal["share", "broadcast"]
     formerly: str | Sequence[str]
     middlewares: Sequence[type[Any] | str | object]
     key: str | Sequence[str]

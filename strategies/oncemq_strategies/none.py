@@ -14,7 +14,7 @@ from oncemq_strategies.common.options import Options
 class NoStrategy(Strategy):
     """Runs the handler for every delivery; a message that is delivered twice takes effect twice."""
 
-    traits: ClassVar[Traits] = Traits(decides=True, kinds=frozenset(UnitKind))
+    traits: ClassVar[Traits] = Traits(decides=True, kinds=frozenset(UnitKind), per_consumer=True)
     by_identity = True
 
     @classmethod

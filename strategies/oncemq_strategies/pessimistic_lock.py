@@ -58,7 +58,7 @@ class PessimisticLock(Strategy):
       and may insert it; `retry` or `reject`. With `skip`, MySQL and MariaDB wait for that mutex.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=False)
+    traits: ClassVar[Traits] = Traits(decides=False, per_consumer=True)
 
     def __init__(self, scope: Scope, entity: Entity, model: type | None, lock: RowLock) -> None:
         self._entity = entity

@@ -27,13 +27,14 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * A peer on the official Java client: takes orders line by line, says what it received line by line.
  *
  * <p>produce TOPIC COUNT PREFIX PACKING | batch TOPIC COUNT PREFIX | delay TOPIC BODY MILLISECONDS | consume GROUP TOPIC
- * [later | once | orderly | RULE] | request TOPIC BODY MILLISECONDS | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | direct GROUP TOPIC KEY | leave
+ * [later | once | orderly | broadcast | RULE] | request TOPIC BODY MILLISECONDS | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | direct GROUP TOPIC KEY | leave
  */
 public final class RocketMQPeer {
     private final String servers;
@@ -187,6 +188,9 @@ public final class RocketMQPeer {
         consumer.setMaxReconsumeTimes(how.equals("once") ? 1 : -1);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setInstanceName("peer-" + System.nanoTime());
+        if (how.equals("broadcast")) {
+            consumer.setMessageModel(MessageModel.BROADCASTING);
+        }
         consumer.subscribe(topic, "*");
         if (how.equals("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {

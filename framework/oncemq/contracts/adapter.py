@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from oncemq.common.clock import Clock
 from oncemq.common.problems import Problem
+from oncemq.contracts.broadcast import Broadcast
 from oncemq.contracts.capabilities import Capabilities
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
@@ -26,6 +27,8 @@ class Subscription:
         group: members with the same group share the messages; every group gets all of them.
         options: the topic's broker options as declared (`queue`, `exchange`, `routing_key` …).
         in_flight: how many deliveries may be unsettled at once.
+        broadcast: this instance gets all messages; None = members of the group share them. Its messages are acknowledged
+            or given back only: retries and dead letters are in the ledger.
     """
 
     consumer: str
@@ -33,6 +36,7 @@ class Subscription:
     group: str
     options: Mapping[str, Any] = field(default_factory=dict)
     in_flight: int = 1000
+    broadcast: Broadcast | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ class Capabilities:
         replies: `acknowledge` first sends a delivery's `answer` to who requested one; `dead_letter` sends it last, and only to
             who asks for `oncemq.message.headers.ANSWER_FAILURES`.
         requests: it publishes requests and receives their answers: an `oncemq.contracts.requests.RequestingAdapter`.
+        broadcast: every instance of the app can receive every message of a topic, from `Subscription.broadcast`.
         transactions: it can hold a message until a database transaction has ended: an `oncemq.contracts.transactional_messages.TransactionalAdapter`.
     """
 
@@ -53,5 +54,6 @@ class Capabilities:
     requests: bool = False
     partitioned: bool = False
     outlives_connection: bool = False
+    broadcast: bool = False
     max_headers: int | None = None
     longest_delay: timedelta | None = None

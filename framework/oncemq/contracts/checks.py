@@ -56,6 +56,7 @@ class ConsumerFacts:
         publishes: the handler requests a `Publisher`.
         routes_by: the expression of the value that chooses the handler; empty without routes.
         routes: the values that have a handler.
+        instance: the name of this instance, which receives every message; empty where the group's members share them.
     """
 
     app: str
@@ -84,3 +85,4 @@ class ConsumerFacts:
     publishes: bool = False
     routes_by: str = ""
     routes: tuple[str, ...] = ()
+    instance: str = ""

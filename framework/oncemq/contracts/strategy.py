@@ -76,6 +76,8 @@ class Traits:
             or stale. So it decides about those too: a message that is early waits, whatever the others answer.
         compares_places: its Duplicate means that the message's place is taken (a state, a number, a version), perhaps
             by another message; that of others means that a message with the same identity was applied before.
+        per_consumer: all that it decides by is kept under `Scope.consumer`, but for columns named by `Strategy.owns`, so the
+            instances of a broadcast consumer do not take each other's messages for duplicates.
     """
 
     decides: bool
@@ -86,6 +88,7 @@ class Traits:
     holds_key: bool = False
     counts: bool = False
     compares_places: bool = False
+    per_consumer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ from oncemq.contracts.strategy import UpkeepTask
 from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.outbox.relay import LOOK_FOR_DUE, Relay
 from oncemq.engine.plan import AppPlan
+from oncemq.ledger.coordination.broadcast import consumer_of
 from oncemq.observe.observers import Observers
 from oncemq.upkeep.claims import body_purges
 from oncemq.upkeep.generations import generation_tasks
+from oncemq.upkeep.instances import instance_tasks
 from oncemq.upkeep.purging import purge_tasks
 from oncemq.upkeep.runner import Upkeep
 
@@ -23,8 +25,18 @@ def start_upkeep(
     plan: AppPlan, observers: Observers, relays: Sequence[Relay], crews: Collection[ConsumerRuntime]
 ) -> list[Upkeep]:
     """Start the background runners, one for each database."""
+    broadcasts = {
+        consumer_of(each.scope): plan.keep[each.scope]
+        for each in plan.consumers
+        if each.subscription.broadcast is not None
+    }
     runners = [
-        Upkeep(engine, tasks_of(plan, relay, crews, shard), plan.clock, observers.failed)
+        Upkeep(
+            engine,
+            [*tasks_of(plan, relay, crews, shard), *instance_tasks(broadcasts, plan.clock, observers.warned)],
+            plan.clock,
+            observers.failed,
+        )
         for shard, (engine, relay) in enumerate(zip(plan.engines, relays, strict=True))
     ]
     for runner in runners:

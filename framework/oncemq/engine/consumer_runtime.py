@@ -17,8 +17,9 @@ from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.crash.flight_recorder import AnyRecorder, Crash, NoRecorder, OnDeadRecorder, Recorder
 from oncemq.engine.crash.suspects import collect, open_recorder, tell
 from oncemq.engine.crash.time_limits import TimeLimits, TimeLimitSlot
+from oncemq.engine.parking.instance_messages import settling_of
 from oncemq.engine.parking.parking_strategies import parking_of, with_parking
-from oncemq.engine.parking.settlement_router import dropping, settling
+from oncemq.engine.parking.settlement_router import dropping
 from oncemq.engine.parking.sharded import whole
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.engine.process_context import ProcessContext
@@ -77,7 +78,14 @@ class ConsumerRuntime:
         self._parked = [place for place in parked if place is not None]
         self.parked = whole(self._parked, shop.layout)
         self._chains = [
-            Chain(with_parking(part.strategies, place, hold_key=plan.hold_key))
+            Chain(
+                with_parking(
+                    part.strategies,
+                    place,
+                    hold_key=plan.hold_key,
+                    transactional=plan.effects is Effects.DATABASE,
+                )
+            )
             for part, place in zip(plan.parts, parked, strict=True)
         ]
         self.chain = self._chains[0]
@@ -342,7 +350,7 @@ class ConsumerRuntime:
         return Settler(
             plan.name,
             answering(
-                settling(self.consumer.adapter, self.parked, hold_key=plan.hold_key),
+                settling_of(plan, self.consumer.adapter, self.parked),
                 plan.strategies,
                 partial(shop.observers.answered, plan.name),
             ),

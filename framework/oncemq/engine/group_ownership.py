@@ -16,6 +16,7 @@ from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import ConfigError
 from oncemq.ledger import renames
 from oncemq.ledger.coordination import groups
+from oncemq.ledger.coordination.broadcast import consumer_of
 from oncemq.ledger.coordination.groups import Owned
 from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.generations import rotation
@@ -47,7 +48,8 @@ def places_of(plan: AppPlan, consumer: str | None = None) -> list[Owned]:
         private = names_of(plan.adapters[planned.broker], planned.broker, planned.subscription)
         if private is not None:
             found += [
-                Owned(name, private.broker, planned.scope)
+                # Instances of a broadcast consumer have one group.
+                Owned(name, private.broker, consumer_of(planned.scope))
                 for name in (*private.names, *_columns(plan, planned))
             ]
     return [groups.stored(place) for place in found]
@@ -99,20 +101,25 @@ def left_names(plan: AppPlan) -> list[Left]:
     """Return remains in ledger and brokers for names of this app that no consumer has or reads any more; read-only."""
     if plan.engine is None:
         return []
-    known = {scope for consumer in plan.consumers for scope in (consumer.scope, *consumer.other_scopes)}
+    known = {
+        consumer_of(scope)
+        for consumer in plan.consumers
+        for scope in (consumer.scope, *consumer.other_scopes)
+    }
     read = {_without_tags(place.name) for place in places_of(plan)}
     found: dict[str, Left] = {}
     for engine in plan.engines:
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
             for scope in renames.scopes(connection, plan.name):
-                left = renames.left_by(connection, scope, rows=scope not in known)
+                mine = consumer_of(scope) in known
+                left = renames.left_by(connection, scope, rows=not mine)
                 unread = tuple(
                     place
                     for place in left.places
-                    if _without_tags(place.name) not in read and not (scope in known and is_column(place))
+                    if _without_tags(place.name) not in read and not (mine and is_column(place))
                 )
-                if scope not in known or unread:
-                    here = Left(scope, left.rows, unread, gone=scope not in known)
+                if not mine or unread:
+                    here = Left(scope, left.rows, unread, gone=not mine)
                     found[scope] = _added(found.get(scope), here)
     return list(found.values())
 
@@ -159,7 +166,7 @@ def _added(known: Left | None, other: Left) -> Left:
 def _first_start(plan: AppPlan, known: Sequence[Owned]) -> Sequence[str]:
     """Return warnings for a consumer that starts for the first time while unused names remain."""
     owners = {place.owner for place in known}
-    new = [consumer.name for consumer in plan.consumers if consumer.scope not in owners]
+    new = [consumer.name for consumer in plan.consumers if consumer_of(consumer.scope) not in owners]
     if not new:
         return ()
     try:

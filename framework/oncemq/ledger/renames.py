@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Column, Connection, Table, delete, func, select, update
 
-from oncemq.ledger.coordination import groups, pauses
+from oncemq.ledger.coordination import broadcast, groups, pauses
 from oncemq.ledger.coordination.groups import Owned
 from oncemq.ledger.messages import dead_letters, parking
 from oncemq.ledger.records import (
@@ -66,6 +66,7 @@ _KEPT = (
         key_fingerprints.TABLE.c.key,
         key_fingerprints.TABLE.c.taken_at,
     ),
+    _Kept(broadcast.TABLE, broadcast.TABLE.c.consumer, broadcast.TABLE.c.topic),
     _Kept(final_failures.TABLE, final_failures.TABLE.c.consumer, final_failures.TABLE.c.identity),
     _Kept(suspects.TABLE, suspects.TABLE.c.consumer, suspects.TABLE.c.identity),
     _Kept(parking.TABLE, parking.TABLE.c.consumer, noun="parked message"),

@@ -25,7 +25,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from oncemq.common.clock import SystemClock
 from oncemq.errors import LedgerError
-from oncemq.ledger.coordination import groups, leases, pauses, recordings, reloads, shards, workers
+from oncemq.ledger.coordination import broadcast, groups, leases, pauses, recordings, reloads, shards, workers
 from oncemq.ledger.database import rights
 from oncemq.ledger.database.connect import READ_ONLY, place
 from oncemq.ledger.database.schema_lock import changing_schema, wait_for_schema
@@ -89,6 +89,7 @@ _RESTORED = "restored"
 TABLES: tuple[Table, ...] = (
     processed.TABLE,
     shards.TABLE,
+    broadcast.TABLE,
     claims.TABLE,
     groups.TABLE,
     states.TABLE,

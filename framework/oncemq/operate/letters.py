@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from oncemq.common.error_text import describe
 from oncemq.contracts.adapter import Adapter, DeadLetter, ParkedDeadLetter, Refused
 from oncemq.contracts.broker_queries import DeadLetterCounter
+from oncemq.engine.parking.instance_messages import replay
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerRefused, ClaimStoreUnavailable, MessageRefused
 from oncemq.ledger.generations import records
@@ -86,7 +87,7 @@ class Letters:
         kept, others = _split(ids)
         if (kept or not ids) and (after is None or is_kept(after)):
             yield from self._kept(kept or None, bodies=bodies, after=after)
-        if kept and not others:
+        if (kept and not others) or self.consumer.subscription.broadcast is not None:
             return
         if not self._adapter.capabilities.browse_dead_letters:
             raise BrokerRefused(f"broker {self.consumer.broker!r} cannot list dead letters")
@@ -156,6 +157,10 @@ class Letters:
             letter = next(kept, None)
         if letter is None:
             return 0
+        if self._engine is not None and self.consumer.subscription.broadcast is not None:
+            with self._engine.begin() as connection:
+                replay(connection, self.consumer.scope, self.consumer.reader, letter)
+                return ledger.remove(connection, self.consumer.scope, [wanted])
         # By way of the broker's dead letters: from there every adapter sends the original unchanged.
         mark = uuid4().hex
         ours = {name: text for name, text in letter.message.headers.items() if name.startswith(names.PREFIX)}

@@ -107,7 +107,7 @@ class Claiming(Strategy):
     the asker has an answer.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True, kinds=frozenset({UnitKind.DIRECT}))
+    traits: ClassVar[Traits] = Traits(decides=True, kinds=frozenset({UnitKind.DIRECT}), per_consumer=True)
     _consumer: str
     _asker: Asker
     _fingerprint: Fingerprint | None

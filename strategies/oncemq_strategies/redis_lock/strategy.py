@@ -67,7 +67,7 @@ class RedisLock(Strategy):
     """
 
     traits: ClassVar[Traits] = Traits(
-        decides=False, kinds=frozenset({UnitKind.TRANSACTIONAL, UnitKind.DIRECT})
+        decides=False, kinds=frozenset({UnitKind.TRANSACTIONAL, UnitKind.DIRECT}), per_consumer=True
     )
 
     def __init__(

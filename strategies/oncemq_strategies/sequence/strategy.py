@@ -69,7 +69,12 @@ class SequenceStrategy(Strategy):
     """
 
     traits: ClassVar[Traits] = Traits(
-        decides=True, promises_order=True, holds_key=True, counts=True, compares_places=True
+        decides=True,
+        promises_order=True,
+        holds_key=True,
+        counts=True,
+        compares_places=True,
+        per_consumer=True,
     )
 
     def __init__(

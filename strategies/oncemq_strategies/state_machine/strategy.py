@@ -76,7 +76,7 @@ class StateMachine(Strategy):
     - `fingerprint: [body.amount, …]`: the same state again with other content is a Conflict.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True, holds_key=True, compares_places=True)
+    traits: ClassVar[Traits] = Traits(decides=True, holds_key=True, compares_places=True, per_consumer=True)
 
     def __init__(
         self,

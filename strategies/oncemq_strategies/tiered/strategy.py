@@ -43,7 +43,7 @@ class Tiered(Strategy):
     - `fingerprint`, `result`: as for `unique_key`; the result is kept in the ledger alone.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True)
+    traits: ClassVar[Traits] = Traits(decides=True, per_consumer=True)
     by_identity = True
     records_identity = True
 

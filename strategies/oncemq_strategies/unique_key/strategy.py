@@ -48,7 +48,7 @@ class UniqueKey(Strategy):
       app's Redis. While Redis does not answer, the consumer pauses.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True)
+    traits: ClassVar[Traits] = Traits(decides=True, per_consumer=True)
 
     def __init__(
         self,

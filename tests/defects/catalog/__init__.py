@@ -4,6 +4,7 @@ from defects.catalog import looking_after, observing, page
 from defects.catalog.brokers import (
     adapters,
     beside_java,
+    broadcasting,
     guarding,
     hostile_messages,
     kafka,
@@ -58,6 +59,7 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *observing.DEFECTS,
     *page.DEFECTS,
     *guarding.DEFECTS,
+    *broadcasting.DEFECTS,
     *claiming.DEFECTS,
     *equality.DEFECTS,
     *one_clock.DEFECTS,

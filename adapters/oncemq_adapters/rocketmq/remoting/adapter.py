@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from threading import Lock
@@ -34,7 +35,13 @@ from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
 from oncemq_adapters.rocketmq.delays import LONGEST as LONGEST_DELAY
 from oncemq_adapters.rocketmq.description import RocketMQDescription
-from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic, private_names
+from oncemq_adapters.rocketmq.names import (
+    FIRST,
+    TopicOptions,
+    group_of,
+    parse_topic,
+    private_names,
+)
 from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq.properties import with_headers
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
@@ -44,19 +51,14 @@ from oncemq_adapters.rocketmq.remoting.broker_checks import (
     examine_trace,
 )
 from oncemq_adapters.rocketmq.remoting.consumer import direct_runs, settlement
+from oncemq_adapters.rocketmq.remoting.consumer.broadcast import check_broadcast, waiting
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member, members_of
 from oncemq_adapters.rocketmq.remoting.consumer.message_trace import MessageTrace
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.settlement import claim, unclaim
 from oncemq_adapters.rocketmq.remoting.dead_letters import DeadLetters
-from oncemq_adapters.rocketmq.remoting.group_subscriptions import (
-    allocations_by,
-    differing,
-    divided_otherwise,
-    look_at,
-    wanted_by,
-)
+from oncemq_adapters.rocketmq.remoting.group_subscriptions import complaints
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.answers import answer_of
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
@@ -129,6 +131,7 @@ class RocketMQAdapter:
         transactions=True,
         replies=True,
         partitioned=True,
+        broadcast=True,
     )
 
     def __init__(self, address: Address, scope: AdapterScope) -> None:
@@ -140,6 +143,7 @@ class RocketMQAdapter:
         self._members: Sequence[Member] = ()
         self._consumers: Sequence[str] = ()
         self._declared: dict[str, Subscription] = {}
+        self._broadcasts: set[str] = set()
         self._concerns: Sequence[str] | None = None
 
     @classmethod
@@ -153,7 +157,9 @@ class RocketMQAdapter:
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return the unsafe or impossible settings of this consumer on RocketMQ."""
         self._declared[facts.name] = Subscription(facts.name, facts.topic, facts.group, facts.options)
-        return check_consumer(facts, self._address.namespace)
+        if facts.instance:
+            self._broadcasts.add(facts.group)
+        return [*check_consumer(facts, self._address.namespace), *check_broadcast(facts)]
 
     def description(self) -> RocketMQDescription:
         """Return what documents say of these brokers."""
@@ -187,8 +193,14 @@ class RocketMQAdapter:
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect to name server and brokers, and make sure that the topics exist."""
         parsed = [
-            (self._topic(subscription.topic, subscription.options), self._group(subscription))
-            for subscription in subscriptions
+            (
+                # Where an instance begins is in the ledger.
+                self._topic_of(each)
+                if each.broadcast is None
+                else replace(self._topic_of(each), start=FIRST),
+                self._group(each),
+            )
+            for each in subscriptions
         ]
         desk = self._opened_desk()
         administration.connect_all(desk.routes, desk.brokers)
@@ -298,13 +310,17 @@ class RocketMQAdapter:
     def depth(self, subscription: Subscription) -> int | None:
         """Return how many messages wait for the group, its retries that are due included."""
         desk = self._opened_desk()
-        topic = self._topic_of(subscription)
+        topic, broadcast = self._topic_of(subscription), subscription.broadcast
+        if broadcast is not None:
+            positions = broadcast.positions.read(topic.name)
+            return waiting(desk.routes, desk.brokers, topic, self._group(subscription), positions)
         return administration.depth(desk.routes, desk.brokers, topic, self._group(subscription))
 
     def backlog(self, subscription: Subscription) -> Backlog:
         """Return how many messages wait, and how many of these have been delivered; delayed ones are in neither."""
-        desk = self._opened_desk()
-        topic = self._topic_of(subscription)
+        if subscription.broadcast is not None:
+            return Backlog(self.depth(subscription), unknown="waiting includes unacknowledged messages")
+        desk, topic = self._opened_desk(), self._topic_of(subscription)
         return administration.backlog(desk.routes, desk.brokers, topic, self._group(subscription))
 
     def close(self, *, grace: timedelta) -> None:
@@ -364,14 +380,7 @@ class RocketMQAdapter:
             )
 
     def _differing(self, desk: Operations, subscriptions: Sequence[Subscription]) -> list[str]:
-        wanted = wanted_by(subscriptions, self._address.namespace)
-        rules = allocations_by(subscriptions, self._address.namespace)
-        found: list[str] = []
-        for group, topics in wanted.items():
-            view = look_at(desk, group)
-            found += differing(view, group, topics)
-            found += divided_otherwise(desk.routes, view, group, topics, rules[group])
-        return found
+        return complaints(desk, subscriptions, self._address.namespace, self._broadcasts)
 
     def _watch_groups(self, desk: Operations, subscriptions: Sequence[Subscription]) -> None:
         def look() -> None:

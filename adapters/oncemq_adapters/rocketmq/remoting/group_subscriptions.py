@@ -9,7 +9,13 @@ from typing import Any
 
 from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerError, BrokerUnavailable
-from oncemq_adapters.rocketmq.names import ALLOCATIONS, RETRY_PREFIX, group_of, parse_topic
+from oncemq_adapters.rocketmq.names import (
+    ALLOCATIONS,
+    RETRY_PREFIX,
+    group_of,
+    in_namespace,
+    parse_topic,
+)
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.operations import Operations
@@ -18,6 +24,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
+from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import BROADCASTING, SHARING
 
 _ANSWER_WITHIN = 3.0
 _LOOK_WITHIN = 5.0
@@ -40,12 +47,14 @@ class GroupMember:
         address: where it is connected from.
         topics: what it says that it subscribes to, the group's retries left out.
         queues: those that it says it consumes, by topic.
+        model: whether members share the messages or each gets all, in Java's words; empty if it does not say.
     """
 
     client: str
     address: str
     topics: Wanted
     queues: Mapping[str, Sequence[Place]]
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,34 @@ class GroupView:
 
     clients: Sequence[str]
     members: Sequence[GroupMember]
+
+
+def complaints(
+    desk: Operations, subscriptions: Sequence[Subscription], namespace: str, broadcasts: Iterable[str] = ()
+) -> list[str]:
+    """Return a sentence for each member of the groups that keeps messages from being consumed.
+
+    Args:
+        desk: asks the brokers.
+        subscriptions: ours.
+        namespace: of topics and groups.
+        broadcasts: groups in which each of our instances gets all messages, besides those of `subscriptions`.
+
+    Raises:
+        ConfigError: a subscription's options cannot work.
+        BrokerError: no name server answers.
+    """
+    wanted, rules = wanted_by(subscriptions, namespace), allocations_by(subscriptions, namespace)
+    names = {*broadcasts, *(each.group for each in subscriptions if each.broadcast is not None)}
+    ours = {in_namespace(namespace, name) for name in names}
+    found: list[str] = []
+    for group, topics in wanted.items():
+        view = look_at(desk, group)
+        found += differing(view, group, topics)
+        found += of_other_model(view, group, broadcast=group in ours)
+        if group not in ours:
+            found += divided_otherwise(desk.routes, view, group, topics, rules[group])
+    return found
 
 
 def wanted_by(subscriptions: Sequence[Subscription], namespace: str) -> dict[str, dict[str, frozenset[str]]]:
@@ -114,6 +151,18 @@ def divided_otherwise(
                 )
 
 
+def of_other_model(view: GroupView, group: str, *, broadcast: bool) -> Iterator[str]:
+    """Yield a sentence for each member that shares the group's messages where we get all, or the other way round."""
+    ours = BROADCASTING if broadcast else SHARING
+    words = {SHARING: "shares its messages with others", BROADCASTING: "broadcasts"}
+    for member in view.members:
+        if member.model in words and member.model != ours:
+            yield (
+                f"group {group!r} has a member that {words[member.model]}: {member.client} at {member.address}, while this app "
+                f"{words[ours]}; the broker takes the whole group for what the last one said – give one of both another group:"
+            )
+
+
 def differing(view: GroupView, group: str, wanted: Wanted) -> Iterator[str]:
     """Yield a sentence for each member that subscribes to something else."""
     for member in view.members:
@@ -159,7 +208,9 @@ def _members(desk: Operations, group: str, clients: set[str]) -> Iterator[GroupM
             left = deadline - monotonic()
             info = _running_info(connection, group, name, min(_ANSWER_WITHIN, left)) if left > 0 else None
             if info is not None and isinstance(info.get("subscriptionSet"), list):
-                yield GroupMember(name, address, _subscribed(info["subscriptionSet"]), _queues(info))
+                yield GroupMember(
+                    name, address, _subscribed(info["subscriptionSet"]), _queues(info), _model(info)
+                )
 
 
 def _running_info(connection: Connection, group: str, client: str, within: float) -> Mapping[str, Any] | None:
@@ -171,6 +222,11 @@ def _running_info(connection: Connection, group: str, client: str, within: float
     except BrokerError:
         return None
     return told if isinstance(told, Mapping) else None
+
+
+def _model(info: Mapping[str, Any]) -> str:
+    properties = info.get("properties")
+    return str(properties.get("messageModel", "")) if isinstance(properties, Mapping) else ""
 
 
 def _queues(info: Mapping[str, Any]) -> Mapping[str, Sequence[Place]]:

@@ -34,6 +34,7 @@ _OF_A_CONSUMER = (
     "strategies",
     "hold_key",
     "formerly",
+    "instance",
     "options",
 )
 _WRITTEN = {"hold_key": "on_retry", "options": "options of its topic"}

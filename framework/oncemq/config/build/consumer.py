@@ -25,6 +25,7 @@ from oncemq.config.build.around_handlers import (
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer_rules import (
     check_breakers,
+    check_broadcast,
     check_chain,
     check_effects,
     check_hold,
@@ -37,11 +38,11 @@ from oncemq.config.build.importing import import_object, reference_of
 from oncemq.config.build.payload_fields import check_fields
 from oncemq.config.build.reader import build_reader
 from oncemq.config.build.retry_rules import with_rules
-from oncemq.config.build.shared_parts import Reporter, written
+from oncemq.config.build.shared_parts import Reporter, subscription_of, written
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue, reference
 from oncemq.config.model.routes_section import IGNORE, OTHERWISE, REJECT
-from oncemq.contracts.adapter import Adapter, Subscription
+from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.publisher import Publisher, Publishers, unknown_topic
 from oncemq.contracts.strategy import Scope, Strategy
@@ -161,8 +162,8 @@ def build_consumer(
         name=settled.name,
         scope=f"{around.app}.{settled.ledger_name}",
         broker=settled.broker,
-        subscription=Subscription(
-            settled.name, settled.topic, settled.group, written(settled.options), settled.in_flight
+        subscription=subscription_of(
+            settled, f"{around.app}.{settled.ledger_name}", around.engine, around.clock
         ),
         reader=reader,
         handler=handler,
@@ -295,7 +296,7 @@ def _scope(settled: ConsumerSettings, around: BuildContext, publishers: Publishe
         expression=compile_expression,
         import_object=import_for_strategy,
         publishers=publishers,
-        generations=around.generations,
+        generations=around.generations and not settled.instance,
     )
 
 
@@ -380,6 +381,7 @@ def _check(
     for payload in handler.payloads if handler is not None else ():
         found += check_fields(settled, payload)
     adapter = around.adapters.get(settled.broker)
+    found += check_broadcast(facts, chain or (), adapter, sharded=bool(around.more_shards))
     if adapter is not None:
         found += adapter.check(facts)
     if chain is not None:
@@ -443,4 +445,5 @@ def facts_of(
         publishes=handler.publishes if handler is not None else False,
         routes_by=settled.routes.by if settled.routes is not None else "",
         routes=tuple(settled.routes.handlers) if settled.routes is not None else (),
+        instance=settled.instance,
     )

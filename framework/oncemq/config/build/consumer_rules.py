@@ -1,12 +1,15 @@
 """Rules that the framework checks for a consumer, with every broker and strategy."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import Final
 
 from sqlalchemy import MetaData
 
 from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
+from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
 from oncemq.contracts.strategy import Strategy
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
@@ -14,6 +17,7 @@ from oncemq.engine.rates.rule import RateRule
 from oncemq.ledger.records import key_fingerprints
 from oncemq.message.expressions import is_constant
 
+_INSTANCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _HELD_TOO_LONG = 600.0
 """Seconds; RabbitMQ takes messages back after 30 minutes, and others behind one message wait for it."""
 SAID_ALOUD = "none"
@@ -209,3 +213,68 @@ def check_times(facts: ConsumerFacts) -> Iterable[Problem]:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(names)
+
+
+def check_broadcast(
+    facts: ConsumerFacts,
+    chain: Sequence[Strategy],
+    adapter: Adapter | None,
+    *,
+    sharded: bool,
+) -> Iterable[Problem]:
+    """Yield why a consumer cannot be broadcast to.
+
+    Args:
+        facts: about the consumer; of others nothing is checked.
+        chain: its strategies.
+        adapter: of its broker, if it could be built.
+        sharded: the app has several databases.
+    """
+    if not facts.instance:
+        return
+    if not _INSTANCE.fullmatch(facts.instance):
+        yield Problem(
+            f"{facts.instance[:80]!r} cannot be the name of an instance",
+            "use letters, digits, `.`, _ and -, beginning with a letter or digit, 63 at most, such as the host's name: "
+            'instance: "${HOSTNAME}"',
+            "instance",
+        )
+    if adapter is not None and not adapter.capabilities.broadcast:
+        yield Problem(
+            f"mode: broadcast does not work on broker {facts.broker}: through this driver members of a group always share its "
+            "messages",
+            "use rocketmq://, or run each instance as an app of its own: with its own app: and group:",
+            "mode",
+        )
+    if not facts.dialect:
+        yield Problem(
+            "mode: broadcast keeps in the app's database how far each instance has read, and there is none",
+            'add database: {url: "sqlite:///app.db"}',
+            "mode",
+        )
+    elif sharded:
+        yield Problem(
+            "mode: broadcast does not work with shards: an instance has one position, and retries beside it",
+            "put this consumer into an app with one database",
+            "mode",
+        )
+    for index, (name, strategy) in enumerate(zip(facts.strategies, chain, strict=False)):
+        yield from _shared(f"strategies[{index}]", name, strategy)
+
+
+def _shared(where: str, name: str, strategy: Strategy) -> Iterable[Problem]:
+    """Yield by what a strategy decides that all instances share: the first one would take the message from all others."""
+    advice = "write a strategy whose records are in the ledger for each instance: unique_key or tiered without a table"
+    if columns := ", ".join(strategy.owns()):
+        why = f"{name} decides by {columns}, which all instances share"
+    elif strategy.knows_elsewhere:
+        why = f"{name} also looks at records of another deduplicator, which all instances share"
+    elif not strategy.traits.per_consumer:
+        why = f"{name} decides by what all instances may share"
+    else:
+        return
+    yield Problem(
+        f"{why}: with mode: broadcast the first one to apply a message would make it a duplicate for all others",
+        advice,
+        where,
+    )

@@ -107,7 +107,10 @@ def build_generations(
 
 def with_generations(plan: ConsumerPlan, every: timedelta | None) -> ConsumerPlan:
     """Return the consumer with this length of its generations, if it keeps records of identities."""
-    if every is None or not any(strategy.records_identity for strategy in plan.strategies):
+    # Each instance of a broadcast would need tables of its own.
+    if every is None or plan.subscription.broadcast is not None:
+        return plan
+    if not any(strategy.records_identity for strategy in plan.strategies):
         return plan
     return replace(plan, generations=every)
 

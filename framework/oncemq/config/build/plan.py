@@ -35,6 +35,7 @@ from oncemq.config.build.shared_parts import (
     build_recycle,
     build_redis,
     build_registry,
+    require_instance,
 )
 from oncemq.config.build.topics import OpenStore, build_claims, build_topics, check_topic_names
 from oncemq.config.model.app_model import AppModel, Topic
@@ -189,6 +190,7 @@ def _build(
             model, brokers, folder, report, around.adapters, clock, tracing, claims
         ).items()
     }
+    require_instance(model, consumers, report)
     plans = [build_consumer(settled, around, topics) for settled in consumers]
     warn_of_exposure(model, report)
     check_groups(consumers, report)

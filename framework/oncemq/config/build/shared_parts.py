@@ -6,21 +6,25 @@ from datetime import timedelta
 from pathlib import Path as Path_
 from typing import Any
 
+from sqlalchemy import Engine
+
 from oncemq.common.clock import Clock
 from oncemq.common.problems import Problem
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.importing import import_object
-from oncemq.config.model.app_model import AppModel, Broker
-from oncemq.config.model.consumer_settings import parse_where
+from oncemq.config.model.app_model import BROADCAST, AppModel, Broker
+from oncemq.config.model.consumer_settings import ConsumerSettings, parse_where
 from oncemq.config.model.fields import WrongValue
 from oncemq.config.model.redis_section import Redis
 from oncemq.config.source.problems import Problems
 from oncemq.config.source.schema_files import read_schema, read_schema_folder
 from oncemq.config.source.tree import Expanded, Fields, Path, find, key_position
-from oncemq.contracts.adapter import Adapter, AdapterScope
+from oncemq.contracts.adapter import Adapter, AdapterScope, Subscription
+from oncemq.contracts.broadcast import Broadcast
 from oncemq.contracts.broker_queries import NamedMember
 from oncemq.engine.supervision.recycling import RecycleRule
 from oncemq.errors import ConfigError, OnceMQError
+from oncemq.ledger.coordination.broadcast import LedgerPositions
 from oncemq.message.signed_history import LEAST_KEY, HistoryKeys
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import CONNECTIONS, TIMEOUT, make_client
@@ -234,3 +238,42 @@ def build_redis(redis: Redis, report: Reporter) -> RedisClient | None:
     except OnceMQError as error:
         report.error(("redis", "url"), error)
     return None
+
+
+def subscription_of(
+    settled: ConsumerSettings, scope: str, engine: Engine | None, clock: Clock
+) -> Subscription:
+    """Return a consumer's subscription.
+
+    Args:
+        settled: its settings.
+        scope: its ledger scope.
+        engine: the app's database, which keeps how far an instance has read.
+        clock: the source of time.
+    """
+    broadcast = None
+    if settled.instance and engine is not None:
+        broadcast = Broadcast(settled.instance, LedgerPositions(scope, engine, clock))
+    options = written(settled.options)
+    return Subscription(
+        settled.name, settled.topic, settled.group, options, settled.in_flight, broadcast=broadcast
+    )
+
+
+def require_instance(model: AppModel, consumers: Iterable[ConsumerSettings], report: Reporter) -> None:
+    """Report consumers that are broadcast to, where the app does not say which instance it is, or all would answer."""
+    for name, consumer in model.consumers.items():
+        if consumer.mode == BROADCAST and model.instance is None:
+            report.at(
+                ("consumers", name, "mode"),
+                f"{name}: mode: broadcast needs a name of this instance, the same after a restart",
+                'write instance: "${HOSTNAME}" at the top of the file; in code App(…, instance=…)',
+            )
+    for settled in consumers:
+        if settled.instance and settled.reply:
+            report.at(
+                settled.path("reply"),
+                f"{settled.name}: with mode: broadcast and reply: true each request is answered once for every instance, and its "
+                "sender takes one answer",
+                "leave one of both out",
+            )

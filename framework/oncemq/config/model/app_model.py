@@ -45,6 +45,8 @@ EffectsName = Annotated[str, PlainValidator(one_of("database", "external")), _wo
 OnRetry = Annotated[str, PlainValidator(one_of("go_on", "hold_key")), _words("go_on", "hold_key")]
 _UNROUTABLE = ("wait", "drop", "dead_letter")
 Unroutable = Annotated[str, PlainValidator(one_of(*_UNROUTABLE)), _words(*_UNROUTABLE)]
+BROADCAST = "broadcast"
+Mode = Annotated[str, PlainValidator(one_of("share", BROADCAST)), _words("share", BROADCAST)]
 _DELAYED_BY = ("outbox", "broker")
 DelayedBy = Annotated[str, PlainValidator(one_of(*_DELAYED_BY)), _words(*_DELAYED_BY)]
 BodyFormat = Annotated[Text, _words("json", "confluent-json", "text", "bytes")]
@@ -267,6 +269,10 @@ class Consumer(ConsumerOptions, Meaning):
         description="Members with the same group share the messages, every group gets all. Default `app-consumer`.",
         examples=["loyalty"],
     )
+    mode: Mode | None = Field(
+        None,
+        description="`share` (default) or `broadcast`: every `instance:` of the app gets every message. RocketMQ (`rocketmq://`).",
+    )
     formerly: Names | None = Field(
         None,
         description="The consumer's former name, or names, the first one first: it keeps the records, parked messages, "
@@ -429,6 +435,9 @@ class AppModel(Section):
         None,
         description="When a worker process is replaced by a new one; one at a time. Default: never.",
         examples=[{"after_messages": 100000, "above_memory": "1GiB", "every": "24h"}],
+    )
+    instance: Text | None = Field(
+        None, description="This instance's name, for `mode: broadcast`.", examples=["${HOSTNAME}"]
     )
     state: Folder | None = Field(
         None,

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from oncemq.config.model.accepts_section import AcceptsOption
-from oncemq.config.model.app_model import AppModel, Consumer, Retry, Topic
+from oncemq.config.model.app_model import BROADCAST, AppModel, Consumer, Retry, Topic
 from oncemq.config.model.app_model import RetryRule as DeclaredRule
 from oncemq.config.model.routes_section import RoutesOption
 from oncemq.config.model.section import Section
@@ -17,6 +17,7 @@ from oncemq.config.source.tree import Path
 from oncemq.contracts.checks import Effects, UnitKind
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
 from oncemq.engine.rates.rule import RateRule
+from oncemq.ledger.coordination.broadcast import AT
 from oncemq.retry.backoff import RetryPolicy
 
 DEFAULT_KEEP = timedelta(days=7)
@@ -86,6 +87,7 @@ class ConsumerSettings:
         middlewares: as declared for this consumer, without those of the app.
         breakers: when it warns, slows down or pauses by itself.
         rate: how many messages a second it takes; None = as many as there are.
+        instance: the name of this instance, which receives every message; empty where the group's members share them.
         options: the topic's broker options.
         origins: the path in the file below which each field was found, by field name.
     """
@@ -126,6 +128,7 @@ class ConsumerSettings:
     middlewares: tuple[Any, ...]
     breakers: tuple[BreakerRule, ...]
     rate: RateRule | None
+    instance: str
     options: dict[str, Any] = field(repr=False)
     origins: dict[str, Path] = field(repr=False)
 
@@ -139,24 +142,30 @@ class ConsumerSettings:
 
     @property
     def ledger_name(self) -> str:
-        """Return its name in the ledger, in Redis and in the default group: the first name it ever had."""
-        return self.formerly[0] if self.formerly else self.name
+        """Return its name in the ledger and in Redis: the first name it ever had, and the instance of a broadcast."""
+        return self._as_instance(self.formerly[0] if self.formerly else self.name)
 
     @property
     def other_names(self) -> tuple[str, ...]:
         """Return its further names, under which data may be left."""
-        return (*self.formerly[1:], self.name) if self.formerly else ()
+        names = (*self.formerly[1:], self.name) if self.formerly else ()
+        return tuple(self._as_instance(name) for name in names)
 
     @property
     def kind(self) -> UnitKind:
         """Return the kind of its units."""
         return UnitKind.TRANSACTIONAL if self.transactional else UnitKind.DIRECT
 
+    def _as_instance(self, name: str) -> str:
+        return f"{name}{AT}{self.instance}" if self.instance else name
+
     def path(self, where: str = "") -> Path:
         """Return the path in the file of `where`: `strategies[0].keep`, or from topic, broker or database on."""
         steps = parse_where(where)
         if not steps:
             return ("consumers", self.name)
+        if steps == ("instance",):
+            return steps
         roots: dict[str | int, Path] = {
             "topic": ("topics", self.topic),
             "broker": ("brokers", self.broker),
@@ -301,6 +310,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         middlewares=consumer.middlewares or (),
         breakers=tuple(sources.breakers()),
         rate=rate,
+        instance=(model.instance or "") if consumer.mode == BROADCAST else "",
         options=topic.options,
         origins=sources.origins,
     )

@@ -226,7 +226,7 @@ class ParkedMessages:
 
     def _stay(self, connection: Connection, later: RetryRequest) -> bool:
         ticket: Ticket = later.delivery.token
-        message = _grown(later.delivery.message, later.headers)
+        message = grown(later.delivery.message, later.headers)
         due_at = self.clock.now() + later.delay
         early = ticket.held and not must_hold_key(later.headers)
         if early:
@@ -247,7 +247,7 @@ class ParkedMessages:
             return False
         self.lock(connection, [key])
         if not Waiting(connection, self.consumer, [key]).has(envelope, delivery.message):
-            message = _grown(delivery.message, later.headers)
+            message = grown(delivery.message, later.headers)
             reason, due_at = later.headers.get(names.ERROR_TEXT, ""), now + later.delay
             row = Parked(0, key, envelope.identity, None, True, message, reason, now, due_at)
             parking.add(connection, self.consumer, [row])
@@ -300,7 +300,7 @@ class ParkedMessages:
         return failed
 
 
-def _grown(message: Message, added: Mapping[str, str]) -> Message:
+def grown(message: Message, added: Mapping[str, str]) -> Message:
     """Return the message with the headers for its next attempt."""
     headers = {**message.headers, **added}
     return replace(

@@ -23,6 +23,7 @@ from oncemq.contracts.verdict import (
     reject,
     wait,
 )
+from oncemq.engine.parking.instance_messages import InstanceMessages
 from oncemq.engine.parking.parked_source import HELD_AT_ONCE, ParkedMessages, Ticket, Waiting
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.ledger.messages import parking
@@ -38,10 +39,14 @@ _AT_ONCE: Final = 500
 
 
 def with_parking(
-    strategies: Sequence[Strategy], messages: ParkedMessages | None, *, hold_key: bool = False
+    strategies: Sequence[Strategy],
+    messages: ParkedMessages | None,
+    *,
+    hold_key: bool = False,
+    transactional: bool = True,
 ) -> tuple[Strategy, ...]:
-    """Return the chain with the strategies for parking; unchanged where nothing can be parked."""
-    if messages is None:
+    """Return the chain with the strategies for parking; unchanged where nothing is parked in the handler's transaction."""
+    if messages is None or not transactional:
         return tuple(strategies)
     before = (HeldKeys(messages),) if hold_key else ()
     return (*before, *strategies, ParkedRows(messages))
@@ -57,9 +62,11 @@ def parking_of(
     running: Callable[[], Iterable[Delivery]],
 ) -> ParkedMessages | None:
     """Return the store of this consumer's parked messages; None where none can be parked."""
-    if engine is None or not (plan.hold_key or any(strategy.parks for strategy in plan.strategies)):
+    kind = InstanceMessages if plan.subscription.broadcast is not None else ParkedMessages
+    parks = plan.hold_key or any(strategy.parks for strategy in plan.strategies)
+    if engine is None or not (parks or kind is InstanceMessages):
         return None
-    return ParkedMessages(plan.scope, engine, clock, adapter, plan.subscription, understand, queued, running)
+    return kind(plan.scope, engine, clock, adapter, plan.subscription, understand, queued, running)
 
 
 class ParkedRows(Strategy):

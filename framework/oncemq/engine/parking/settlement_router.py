@@ -28,34 +28,34 @@ class SettlementRouter:
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Acknowledge to the broker; the ledger has removed its rows in the transaction."""
-        return _told(
+        return told(
             self._broker.acknowledge, [delivery for delivery in deliveries if delivery.source is None]
         )
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Have these redelivered."""
         own, others = _split(later)
-        failed = [*_told(self._parked.retry, own)]
+        failed = [*told(self._parked.retry, own)]
         if not self._hold_key:
-            return [*failed, *_told(self._broker.retry, others)]
+            return [*failed, *told(self._broker.retry, others)]
         early = [part for part in others if not must_hold_key(part.headers)]
         tried = [part for part in others if must_hold_key(part.headers)]
-        failed += _told(self._broker.retry, early)
-        unkept = _told(self._parked.hold, tried)
+        failed += told(self._broker.retry, early)
+        unkept = told(self._parked.hold, tried)
         lost = {part.delivery for part in unkept}
         kept = [part.delivery for part in tried if part.delivery not in lost]
-        return [*failed, *unkept, *_told(self._broker.acknowledge, kept)]
+        return [*failed, *unkept, *told(self._broker.acknowledge, kept)]
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Put these into the group's dead letters."""
         own, others = _split(dead)
-        return [*_told(self._parked.dead_letter, own), *_told(self._broker.dead_letter, others)]
+        return [*told(self._parked.dead_letter, own), *told(self._broker.dead_letter, others)]
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Return deliveries that were never started."""
         own = [delivery for delivery in deliveries if delivery.source is not None]
         others = [delivery for delivery in deliveries if delivery.source is None]
-        return [*_told(self._parked.give_back, own), *_told(self._broker.give_back, others)]
+        return [*told(self._parked.give_back, own), *told(self._broker.give_back, others)]
 
 
 def settling(broker: Settling, parked: ParkingPlace | None, *, hold_key: bool) -> Settling:
@@ -70,8 +70,8 @@ def dropping(
 
     def drop(dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         own, others = _split(dead)
-        failed = list(_told(broker.acknowledge, [each.delivery for each in others]))
-        return [*failed, *_told(parked.discard, own)] if parked is not None else failed
+        failed = list(told(broker.acknowledge, [each.delivery for each in others]))
+        return [*failed, *told(parked.discard, own)] if parked is not None else failed
 
     return drop
 
@@ -81,7 +81,7 @@ def _split(parts: Sequence[Part]) -> tuple[list[Part], list[Part]]:
     return own, [part for part in parts if part.delivery.source is None]
 
 
-def _told(
+def told(
     send: Callable[[Sequence[Any]], Sequence[SettleFailed]], parts: Sequence[Any]
 ) -> Sequence[SettleFailed]:
     """Skip empty calls; a failure of one of the two does not undo the other's settlements."""

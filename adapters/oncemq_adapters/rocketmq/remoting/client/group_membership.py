@@ -10,7 +10,12 @@ from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.names import Selection
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
-from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import HeldQueue, heartbeat_body, running_info_body
+from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import (
+    SHARING,
+    HeldQueue,
+    heartbeat_body,
+    running_info_body,
+)
 
 GOODBYE_WITHIN = 2.0
 
@@ -24,6 +29,7 @@ class GroupMembership:
         topics: that it subscribes to, the group's retries included.
         selection: returns what is subscribed to of a topic.
         version: of the subscriptions.
+        model: whether members share the messages, or each gets all.
 
     Attributes:
         client: the id, unlike any other's.
@@ -31,7 +37,13 @@ class GroupMembership:
     """
 
     def __init__(
-        self, app: str, group: str, topics: Sequence[str], selection: Callable[[str], Selection], version: int
+        self,
+        app: str,
+        group: str,
+        topics: Sequence[str],
+        selection: Callable[[str], Selection],
+        version: int,
+        model: str = SHARING,
     ) -> None:
         name = re.sub(r"[^A-Za-z0-9_-]", "-", app)
         self.client = f"{socket.gethostname()}@{os.getpid()}@{name}-{os.urandom(3).hex()}"
@@ -40,6 +52,7 @@ class GroupMembership:
         self._topics = topics
         self._selection = selection
         self._version = version
+        self._model = model
 
     def hello(self, connection: Connection) -> None:
         """Say that we live.
@@ -48,7 +61,12 @@ class GroupMembership:
             BrokerError: the broker does not answer, or does not welcome us.
         """
         body = heartbeat_body(
-            self.client, self._group, self._subscribed(), self._version, consuming=self.consuming
+            self.client,
+            self._group,
+            self._subscribed(),
+            self._version,
+            consuming=self.consuming,
+            model=self._model,
         )
         connection.call(codes.HEARTBEAT, {}, body)
 
@@ -72,7 +90,9 @@ class GroupMembership:
         servers: str,
     ) -> bytes:
         """Return the answer to an administrator's status query."""
-        return running_info_body(self._subscribed(), self._version, queues, rates, fifo=fifo, servers=servers)
+        return running_info_body(
+            self._subscribed(), self._version, queues, rates, fifo=fifo, servers=servers, model=self._model
+        )
 
     def farewell(self, connections: Iterable[Connection]) -> None:
         """Leave the group, so that others need not wait for our silence."""

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from threading import Lock
 from time import monotonic
 
 from oncemq.contracts.adapter import ConsumerHealth, Sink, Subscription
+from oncemq.contracts.broadcast import Broadcast
 from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import FIRST, group_of, parse_topic, retry_topic
@@ -19,6 +21,11 @@ from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.group_membership import GroupMembership
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
+from oncemq_adapters.rocketmq.remoting.consumer.broadcast import (
+    RENEW_EVERY,
+    InstanceLock,
+    LedgerOffsets,
+)
 from oncemq_adapters.rocketmq.remoting.consumer.broker_recovery import BrokerRecovery
 from oncemq_adapters.rocketmq.remoting.consumer.consume_rates import SAMPLE_EVERY, ConsumeRates
 from oncemq_adapters.rocketmq.remoting.consumer.direct_runs import DirectRuns
@@ -33,6 +40,7 @@ from oncemq_adapters.rocketmq.remoting.consumer.unsettled_gap import tidy
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Deferred
 from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
+from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import BROADCASTING, SHARING
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 _MOVE = re.compile(rb"(\{[^{}]*\})\s*:\s*(-?\d+)")
@@ -69,6 +77,7 @@ class Member:
         parts: the subscriptions, by the topic's real name.
         app: the app's name, for the client id.
         move: publishes messages of a queue to the group's retries; returns those that are safe there.
+        broadcast: this instance gets all messages; None = the group's members share them.
     """
 
     def __init__(
@@ -79,23 +88,35 @@ class Member:
         parts: Mapping[str, Part],
         app: str,
         move: Move,
+        broadcast: Broadcast | None = None,
     ) -> None:
         self.group = group
-        self.retry_topic = retry_topic(group)
         self.fifo = any(part.options.fifo for part in parts.values())
         self.parts = Subscriptions(parts)
         self.windows = self.parts.windows
         version = round(time.time() * 1000)
-        self._presence = GroupMembership(
-            app, group, (*self.parts.topics, self.retry_topic), self.parts.selection, version
-        )
+        # Java's broadcasting members have no retries on the broker either; those of ours are in the ledger.
+        topics = (*self.parts.topics, *(() if broadcast is not None else (retry_topic(group),)))
+        model = SHARING if broadcast is None else BROADCASTING
+        self._presence = GroupMembership(app, group, topics, self.parts.selection, version, model)
         self.brokers = Brokers(address, routes, self._presence.hello, self._asked, self._lost)
         self.steward = TimerThread(f"oncemq-rocketmq-{group}")
         self._lookout = TimerThread(f"oncemq-rocketmq-{group}-routes")
-        self.offsets = Offsets(
-            self.brokers,
-            group,
-            lambda topic, start: begin_group(self.brokers, routes.ask(topic).readable, topic, group, start),
+        self.offsets: Offsets = (
+            Offsets(
+                self.brokers,
+                group,
+                lambda topic, start: begin_group(
+                    self.brokers, routes.ask(topic).readable, topic, group, start
+                ),
+            )
+            if broadcast is None
+            else LedgerOffsets(broadcast, self.brokers, routes, group)
+        )
+        self._instance = (
+            InstanceLock(broadcast, self.brokers, group, self._presence.client)
+            if broadcast is not None
+            else None
         )
         self._address = address
         self._routes = routes
@@ -107,11 +128,11 @@ class Member:
         self.puller = Puller(self.brokers, group, version, self.parts, self.steward, one_by_one=self.fifo)
         self._returned = BrokerRecovery(
             routes,
-            (*self.parts.topics, self.retry_topic),
+            topics,
             self._lookout,
             lambda: self.steward.at(0, self.assignment.rebalance),
         )
-        starts = {topic: part.options.start for topic, part in parts.items()} | {self.retry_topic: FIRST}
+        starts = dict.fromkeys(topics, FIRST) | {topic: part.options.start for topic, part in parts.items()}
         self.assignment = Rebalance(
             self.brokers,
             routes,
@@ -119,15 +140,16 @@ class Member:
             self._presence.client,
             starts,
             self.offsets,
-            QueueLocks(self.brokers, group, self._presence.client, fifo=self.fifo),
+            self._instance or QueueLocks(self.brokers, group, self._presence.client, fifo=self.fifo),
             address.handover.total_seconds(),
             self.steward,
             self.puller.pull,
             self._given_up,
             self._draining,
             self._tidy,
-            insist=self.fifo,
+            insist=self.fifo or broadcast is not None,
             allocation=next(iter(parts.values())).options.allocation,
+            shares=broadcast is None,
         )
         self._room = FlowControl(
             f"oncemq-rocketmq-{group}-room",
@@ -162,14 +184,21 @@ class Member:
         self.steward.every(KEEP_EVERY, self.assignment.keep_locks)
         self.steward.every(5.0, self._watch)
         self.steward.every(SAMPLE_EVERY, self._rates.sample)
+        if self._instance is not None:
+            self.steward.every(RENEW_EVERY, partial(self._renew, self._instance))
         self.assignment.complete.wait(SETTLE_IN)
 
     def health(self) -> Sequence[ConsumerHealth]:
         """Return a row for each consumer."""
         trouble = self._trouble()
-        return [
-            ConsumerHealth(window.consumer, subscribed=not trouble, detail=trouble) for window in self.windows
-        ]
+        holder = self._instance.holder if self._instance is not None and not trouble else ""
+        there, _, _ = holder.partition("/")
+        elsewhere = bool(there) and there != socket.gethostname()[: len(there)]
+        detail = trouble or (f"its instance's messages are consumed by process {holder}" if holder else "")
+        if elsewhere:
+            detail += ", on another machine: give each machine an instance: of its own"
+        fine = not trouble and not elsewhere
+        return [ConsumerHealth(window.consumer, subscribed=fine, detail=detail) for window in self.windows]
 
     def pause(self, consumer: str) -> None:
         """Deliver nothing more to a consumer; a member all of whose consumers rest leaves the group for that time."""
@@ -199,6 +228,9 @@ class Member:
         self._room.steward.stop(10.0)
         self.steward.stop(10.0)
         self.assignment.release_all()
+        if self._instance is not None:
+            with suppress(BrokerError):
+                self._instance.end()
         self._presence.farewell(self.brokers.alive().values())
         self.brokers.close()
 
@@ -281,7 +313,7 @@ class Member:
                 fifo=self.fifo,
                 servers=";".join(self._address.name_servers),
             )
-        elif frame.code == codes.CONSUME_DIRECTLY and not self._closed:
+        elif frame.code == codes.CONSUME_DIRECTLY and not self._closed and self._instance is None:
             return self._direct.run(broker, frame)
         return None
 
@@ -295,7 +327,7 @@ class Member:
             window.drop(queue, lost=False)
 
     def _tidy(self, queue: ProcessQueue) -> None:
-        if not self.fifo:
+        if not self.fifo and self._instance is None:
             tidy(queue, self.parts, self.brokers, partial(self._move, queue, self.group))
 
     def _given_up(self, queue: ProcessQueue) -> None:
@@ -316,6 +348,16 @@ class Member:
         everything = next(self._commits) % COMMIT_ALL_EVERY == 0
         for queue in list(self.assignment.queues.values()):
             self.offsets.commit(queue, even_if_same=everything)
+        self.offsets.flush()
+
+    def _renew(self, instance: InstanceLock) -> None:
+        """Go on being the process of the instance; where another one is it by now, give up everything."""
+        held = instance.ours
+        # A ledger that is away keeps handlers from running, too: there is nothing to give up.
+        with suppress(BrokerError):
+            if not instance.renew() and held:
+                self.assignment.void_all()
+                self.assignment.rebalance()
 
     def _leave_if_idle(self) -> None:
         resting = all(window.paused and not window.out for window in self.windows)
@@ -343,6 +385,11 @@ def members_of(
         ConfigError: two consumers would share a group in a way that RocketMQ cannot do.
     """
     groups: dict[str, dict[str, Part]] = {}
+    broadcasts = {
+        group_of(subscription, address.namespace): subscription.broadcast
+        for subscription in subscriptions
+        if subscription.broadcast is not None
+    }
     for subscription in subscriptions:
         topic = parse_topic(subscription.topic, subscription.options, address.namespace)
         group = group_of(subscription, address.namespace)
@@ -356,6 +403,10 @@ def members_of(
         )
         parts[topic.name] = Part(topic, window)
     for group, parts in groups.items():
+        if group in broadcasts and len(parts) > 1:
+            raise ConfigError(
+                [f"group {group!r} is one of a broadcast – give each of its consumers a group: of its own"]
+            )
         if len({part.options.fifo for part in parts.values()}) > 1:
             raise ConfigError(
                 [
@@ -365,4 +416,7 @@ def members_of(
         if len(rules := {part.options.allocation for part in parts.values()}) > 1:
             text = f"topics of group {group!r} have different rules of allocation: {', '.join(sorted(rules))}"
             raise ConfigError([f"{text} – a group has one, for all of its topics"])
-    return [Member(address, routes, group, parts, app, move) for group, parts in groups.items()]
+    return [
+        Member(address, routes, group, parts, app, move, broadcasts.get(group))
+        for group, parts in groups.items()
+    ]

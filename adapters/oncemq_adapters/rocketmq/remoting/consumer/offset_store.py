@@ -86,6 +86,17 @@ class Offsets:
 
             connection.submit(codes.UPDATE_OFFSET, self._fields(queue, prefix), done=done)
 
+    def flush(self) -> None:
+        """Do nothing: each commit is sent at once."""
+
+    def move(self, queue: ProcessQueue, offset: int) -> None:
+        """Have the group go on at another offset.
+
+        Raises:
+            BrokerError: it was not committed.
+        """
+        commit_offset(self._brokers.get(queue.broker), self._group, queue.topic, queue.number, offset)
+
     def commit_now(self, queue: ProcessQueue) -> None:
         """Tell the broker and wait; also what it knows, since it may lose one of two first commits.
 

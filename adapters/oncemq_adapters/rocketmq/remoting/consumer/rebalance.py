@@ -10,7 +10,7 @@ import structlog
 
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.names import AVERAGELY
-from oncemq_adapters.rocketmq.remoting.admin.offset_requests import commit_offset, committed_offset
+from oncemq_adapters.rocketmq.remoting.admin.offset_requests import committed_offset
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
@@ -117,6 +117,7 @@ class Rebalance:
         tidy: sees to what is unsettled before a queue is left for good.
         insist: a queue is never begun without its lock.
         allocation: the rule by which the members divide the queues.
+        shares: queues are divided among the group's members; otherwise all are ours.
 
     Attributes:
         queues: what is ours.
@@ -145,6 +146,7 @@ class Rebalance:
         *,
         insist: bool,
         allocation: str = AVERAGELY,
+        shares: bool = True,
     ) -> None:
         self.queues: dict[QueueKey, ProcessQueue] = {}
         self.generation = 0
@@ -167,6 +169,7 @@ class Rebalance:
         self._tidy = tidy
         self._insist = insist
         self._allocation = allocation
+        self._shares = shares
         self._generations = itertools.count(1)
         self._memory: dict[QueueKey, Progress] = {}
         self._aside = RetainedQueues(brokers, group, offsets, handover, tidy)
@@ -224,7 +227,7 @@ class Rebalance:
         self._memory.pop(key, None)
         self._given_up(queue)
         try:
-            commit_offset(self._brokers.get(queue.broker), self._group, queue.topic, queue.number, offset)
+            self._offsets.move(queue, offset)
         except BrokerError as error:
             self._log.warning("offset reset was not carried out", queue=repr(queue), error=str(error))
         self._rebalance_in(0)
@@ -248,6 +251,13 @@ class Rebalance:
         """Rejoin, and continue where no other member consumed meanwhile."""
         self.resting = False
         self._memory.update(self._aside.take())
+
+    def void_all(self) -> None:
+        """Give up everything at once, unsaved: another process has it."""
+        for queue in list(self.queues.values()):
+            self._forget(queue)
+            self._memory.pop(queue.key, None)
+            self._given_up(queue)
 
     def stop(self) -> None:
         """Take nothing any more."""
@@ -302,7 +312,7 @@ class Rebalance:
         return True
 
     def _members(self, readable: Sequence[Place]) -> Sequence[str]:
-        if not readable:
+        if not readable or not self._shares:
             return [self._client]
         failure: BrokerError | None = None
         for broker in dict.fromkeys(name for name, _ in readable):

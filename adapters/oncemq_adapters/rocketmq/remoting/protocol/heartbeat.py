@@ -5,13 +5,23 @@ import struct
 import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from oncemq_adapters.rocketmq.names import Selection
 
+SHARING: Final = "CLUSTERING"
+BROADCASTING: Final = "BROADCASTING"
+"""Java's words for whether members of a group share its messages, or each gets all."""
+
 
 def heartbeat_body(
-    client: str, group: str, topics: Mapping[str, Selection], version: int, *, consuming: bool
+    client: str,
+    group: str,
+    topics: Mapping[str, Selection],
+    version: int,
+    *,
+    consuming: bool,
+    model: str = SHARING,
 ) -> bytes:
     """Return a consumer's heartbeat.
 
@@ -21,11 +31,12 @@ def heartbeat_body(
         topics: what is subscribed to, by topic.
         version: of the subscriptions.
         consuming: it is a member now; otherwise only the account is proved.
+        model: `SHARING` or `BROADCASTING`.
     """
     consumer = {
         "groupName": group,
         "consumeType": "CONSUME_PASSIVELY",
-        "messageModel": "CLUSTERING",
+        "messageModel": model,
         "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
         "subscriptionDataSet": _subscriptions(topics, version),
         "unitMode": False,
@@ -71,6 +82,7 @@ def running_info_body(
     *,
     fifo: bool,
     servers: str = "",
+    model: str = SHARING,
 ) -> bytes:
     """Return the answer to an administrator's tool about a consumer, in the words of Java's client.
 
@@ -81,12 +93,14 @@ def running_info_body(
         rates: over the last minute, by topic.
         fifo: its queues are locked.
         servers: the name servers that it asks.
+        model: `SHARING` or `BROADCASTING`.
     """
     properties = {
         "PROP_NAMESERVER_ADDR": servers,
         "PROP_THREADPOOL_CORE_SIZE": "1",
         "PROP_CLIENT_VERSION": "OnceMQ",
         "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "messageModel": model,
         "PROP_CONSUMEORDERLY": str(fifo).lower(),
         "PROP_CONSUMER_START_TIMESTAMP": str(version),
     }
