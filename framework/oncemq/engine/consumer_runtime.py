@@ -1,7 +1,7 @@
 """Builds each consumer from its plan: workers, recorders, chains and settlers in running threads."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -15,7 +15,7 @@ from oncemq.engine.consumer.claim_scheduler import make_scheduler
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.crash.flight_recorder import AnyRecorder, Crash, NoRecorder, OnDeadRecorder, Recorder
-from oncemq.engine.crash.suspects import collect, open_recorder, tell
+from oncemq.engine.crash.suspects import collect_for, open_recorder, tell
 from oncemq.engine.crash.time_limits import TimeLimits, TimeLimitSlot
 from oncemq.engine.parking.instance_messages import settling_of
 from oncemq.engine.parking.parking_strategies import parking_of, with_parking
@@ -212,11 +212,13 @@ class ConsumerRuntime:
         if self._shop.book is not None:
             self.consumer.intake.suspects = self._shop.book.load(self.consumer.plan.scope)
 
-    def learn_of_deaths(self) -> None:
-        """Read the flight recorders of processes that have just died, and load the suspects."""
+    def learn_of_deaths(self, identities: Collection[str]) -> None:
+        """Read the flight recorders of processes that have just died before these messages run, and load the suspects."""
         shop = self._shop
         if shop.state is not None and shop.book is not None:
-            tell(collect(shop.state, shop.book), shop.book, shop.observers)
+            scope = self.consumer.plan.scope
+            crashes = collect_for(shop.state, shop.book, shop.process, scope, identities)
+            tell(crashes, shop.book, shop.observers)
         self.refresh_suspects()
 
     def _loop_workers(self) -> LoopWorkers:

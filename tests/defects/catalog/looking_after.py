@@ -284,6 +284,18 @@ DEFECTS = (
         ],
     ),
     Defect(
+        "ending-process-not-waited-for",
+        "A crash is charged before the message runs again, also while the process that ran it is still ending.",
+        [
+            Edit(
+                "framework/oncemq/engine/crash/suspects.py",
+                "_ENDING_WITHIN = 0.5\n",
+                "_ENDING_WITHIN = 0.0\n",
+            )
+        ],
+        ["tests/unit/engine/crash/test_suspects.py::test_a_process_that_is_still_ending_is_waited_for"],
+    ),
+    Defect(
         "database-closed-under-a-statement",
         "An app that ends closes its database after the last statement, so no connection stays open.",
         [

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 
 from oncemq.common.clock import Clock
@@ -55,7 +55,7 @@ class Consumer:
         shards: unavailable shards; None without shards.
         pauses: who paused it in all processes; the gate is held while there are any.
         read: fills in a delivery's envelope, key and payload.
-        learn_of_deaths: updates `intake.suspects`, including the latest crashes.
+        learn_of_deaths: updates `intake.suspects`, including the latest crashes, before messages of these identities run.
         charge: records that a thread failed while it held these deliveries, which ends the process.
     """
 
@@ -89,7 +89,7 @@ class Consumer:
         if isinstance(scheduler, ClaimScheduler):
             scheduler.consumer = self
         self.point = point
-        self.learn_of_deaths: Callable[[], None] = lambda: None
+        self.learn_of_deaths: Callable[[Collection[str]], None] = lambda _: None
         self.charge: Callable[[Sequence[Delivery]], None] = lambda _deliveries: None
         self._forget = forget
         self.shards = (
@@ -166,8 +166,9 @@ class Consumer:
         A process that dies returns its messages before its successor has read its flight recorder. So the worker that
         receives one of them reads that first: otherwise the message would get one attempt too many, and more per process.
         """
+        identities = {each.envelope.identity for each in taken if each.envelope is not None}
         try:
-            self.learn_of_deaths()
+            self.learn_of_deaths(identities)
         except Exception as error:
             self.observers.failed("looking for crash suspects", error)
         for delivery in taken:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,9 @@ from oncemq.ledger.records import suspects
 from oncemq.observe.observers import Observers
 
 _SUFFIX = ".recorder"
+_ENDING_WITHIN = 0.5
+"""Seconds that a process may still take to end after its broker has given its messages to others."""
+_LOOK_EVERY = 0.01
 
 
 def recorder_path(state: Path, process: str, scope: str, worker: int) -> Path:
@@ -115,6 +119,38 @@ def collect(state: Path, book: SuspectBook) -> list[Crash]:
             found += _charge([crash for path, scope in paths if (crash := read_crash(path, scope))], book)
             _remove(state, process, paths)
     return found
+
+
+def collect_for(
+    state: Path, book: SuspectBook, process: str, scope: str, identities: Collection[str]
+) -> list[Crash]:
+    """Collect before these messages run, and wait a moment for another process that seems to run one of them.
+
+    It may be ending: brokers see a broken connection earlier than the system gives up the last lock of a process.
+
+    Args:
+        state: the folder of recorders.
+        book: where suspects are recorded.
+        process: the name of this process.
+        scope: the consumer.
+        identities: of the messages.
+    """
+    found, end = collect(state, book), time.monotonic() + _ENDING_WITHIN
+    while _runs_elsewhere(state, process, scope, identities) and time.monotonic() < end:
+        time.sleep(_LOOK_EVERY)
+        found += collect(state, book)
+    return found
+
+
+def _runs_elsewhere(state: Path, process: str, scope: str, identities: Collection[str]) -> bool:
+    for path in state.glob(f"*{_SUFFIX}"):
+        of, _, rest = path.name.removesuffix(_SUFFIX).partition("@")
+        if unquote(of) != scope or rest.partition("@")[0] == process:
+            continue
+        crash = read_crash(path, scope)
+        if crash is not None and any(identity in identities for _, identity in crash.suspects):
+            return True
+    return False
 
 
 def tell(crashes: Iterable[Crash], book: SuspectBook, observers: Observers) -> None:

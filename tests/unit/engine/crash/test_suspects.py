@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from oncemq.engine.crash import suspects
 from oncemq.engine.crash.flight_recorder import FLUSHING, IDLE, Crash, Recorder, read_crash
 from oncemq.engine.crash.process_lock import ProcessLock
 from oncemq.engine.crash.suspects import (
     SuspectBook,
     collect,
+    collect_for,
     discard,
     open_recorder,
     recorder_path,
@@ -303,6 +305,47 @@ def test_a_living_process_is_left_alone(tmp_path: Path, dead: Dead, book: Suspec
     dead.ran("a")
     assert collect(tmp_path, book) == []
     assert read_crash(recorder_path(tmp_path, dead.presence.name, SCOPE, 0), SCOPE) is not None
+
+
+def test_a_process_that_is_still_ending_is_waited_for(
+    tmp_path: Path, dead: Dead, book: SuspectBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker gives its message to another process before its last lock is released; its crash is charged first."""
+    dead.ran("b", "a", index=2)
+    monkeypatch.setattr(suspects.time, "sleep", lambda _: dead.die())
+    [crash] = collect_for(tmp_path, book, "another", SCOPE, {"a"})
+    assert crash.known
+    assert book.load(SCOPE) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("process", "scope", "identity"),
+    [(None, SCOPE, "a"), ("another", "shop.mail", "a"), ("another", SCOPE, "b"), ("another", SCOPE, "c")],
+    ids=["our own", "another consumer's", "not running now", "unknown"],
+)
+def test_what_others_do_with_other_messages_is_not_waited_for(
+    process: str | None,
+    scope: str,
+    identity: str,
+    tmp_path: Path,
+    dead: Dead,
+    book: SuspectBook,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only a process that seems to run this very message may be ending because of it."""
+    dead.ran("b", "a", index=2)
+    monkeypatch.setattr(suspects.time, "sleep", lambda _: pytest.fail("it waits"))
+    assert collect_for(tmp_path, book, process or dead.presence.name, scope, {identity}) == []
+
+
+def test_a_process_that_goes_on_is_waited_for_shortly(
+    tmp_path: Path, dead: Dead, book: SuspectBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have lost only its connection, while its handler takes long."""
+    dead.ran("a")
+    monkeypatch.setattr(suspects, "_ENDING_WITHIN", 0.05)
+    assert collect_for(tmp_path, book, "another", SCOPE, {"a"}) == []
+    assert book.load(SCOPE) == {}
 
 
 def test_a_dead_process_with_our_own_id_is_found(tmp_path: Path, dead: Dead, book: SuspectBook) -> None:
