@@ -97,12 +97,12 @@ def run(
     if not loaded.plan.consumers:
         raise ConfigError([f"{files[0]}: there are no consumers to run – declare one below consumers:"])
     loaded, failures = _connected(lambda: load(files, texts=texts), loaded, wait)
+    for engine in loaded.plan.engines:
+        engine.dispose()
     if failures:
         for failure in failures:
             show_error(failure)
         return exit_code(failures[0])
-    for engine in loaded.plan.engines:
-        engine.dispose()
     logging = loaded.model.logging
     if logging is None or logging.configure:
         configure(
