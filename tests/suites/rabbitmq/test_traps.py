@@ -12,7 +12,9 @@ from time import monotonic
 from urllib.parse import urlsplit
 
 import pytest
+from pika import BasicProperties
 
+from oncemq import App
 from oncemq.contracts.adapter import (
     CONFIRMED,
     DeadLetterRequest,
@@ -395,3 +397,26 @@ def test_a_message_that_ends_the_connection_takes_no_other_along(
     others = {message.body for at, message in enumerate(messages) if at != 6}
     eventually(lambda: set(sink.bodies()) >= others)
     assert set(sink.bodies()) == others
+
+
+def test_a_request_is_answered_after_a_restart_of_the_broker(own_server: RabbitMQ, fresh: str) -> None:
+    """The queue for answers is there again, and the requester reads it."""
+    with connect(own_server.url) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("oncemq", "topic", durable=True)
+        channel.queue_declare(fresh, durable=True)
+        channel.queue_bind(fresh, "oncemq", fresh)
+    app = App(fresh, brokers={"main": own_server.url})
+    app.topic(fresh, key="body.id", strategies=["none"])
+    with app.publisher() as publisher, ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(publisher.request, fresh, {"id": "a"}, wait="100s")
+        with connect(own_server.url) as connection:
+            channel = connection.channel()
+            eventually(lambda: channel.queue_declare(fresh, passive=True).method.message_count == 1)
+            _, properties, _ = channel.basic_get(fresh, auto_ack=True)
+        own_server.kill()
+        own_server.start()
+        with connect(own_server.url) as connection:
+            answer = BasicProperties(correlation_id=properties.correlation_id)
+            connection.channel().basic_publish("", properties.reply_to, b"1", answer)
+        assert asked.result(100) == 1
