@@ -22,7 +22,7 @@ from oncemq.contracts.adapter import (
     RetryRequest,
     Subscription,
 )
-from oncemq.errors import AlreadySettled, BrokerRefused, BrokerUnavailable, DeliveryVoid
+from oncemq.errors import AlreadySettled, BrokerRefused, BrokerUnavailable, DeliveryVoid, Unroutable
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
@@ -420,3 +420,28 @@ def test_a_request_is_answered_after_a_restart_of_the_broker(own_server: RabbitM
             answer = BasicProperties(correlation_id=properties.correlation_id)
             connection.channel().basic_publish("", properties.reply_to, b"1", answer)
         assert asked.result(100) == 1
+
+
+def test_a_queue_for_answers_that_is_not_permitted_is_named_at_once(own_server: RabbitMQ, fresh: str) -> None:
+    """Instead of a wait for an answer that cannot come; with the right it works without a restart."""
+    control(own_server, "add_user", fresh, fresh)
+    control(own_server, "set_permissions", "-p", "/", fresh, "^oncemq$", ".*", ".*")
+    parts = urlsplit(own_server.url)
+    app = App(fresh, brokers={"main": f"amqp://{fresh}:{fresh}@{parts.hostname}:{parts.port}/"})
+    app.topic(fresh, key="body.id", strategies=["none"])
+    with app.publisher() as publisher:
+        with pytest.raises(BrokerRefused, match=rf"oncemq\.replies\.{fresh}.*set_permissions"):
+            publisher.request(fresh, {"id": "a"}, wait="60s")
+        rights = rf"^(oncemq|oncemq\.replies\.{fresh}\..*)$"
+        control(own_server, "set_permissions", "-p", "/", fresh, rights, ".*", ".*")
+
+        def unroutable() -> bool:
+            try:
+                publisher.request(fresh, {"id": "a"}, wait="60s")
+            except Unroutable:
+                return True
+            except BrokerRefused:
+                return False
+            return False
+
+        eventually(unroutable)
