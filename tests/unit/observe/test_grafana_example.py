@@ -169,6 +169,7 @@ def exported(live: Exported) -> Exported:
     found = {"action": "warn", "share": 0.5, "above": 0.2, "messages": 100}
     metrics.breaker_changed("award", "failures", "open", **found)
     metrics.connection_lost("local", "award")
+    metrics.answered("award", "dropped", 1)
     metrics.outbox_refused("paid", 1, tries=1, next_in=timedelta(1), error=OSError())
     metrics.unroutable("paid", ["m-1"], dropped=False, error=OSError())
     row = ConsumerState(
