@@ -108,7 +108,7 @@ def test_each_process_answers_whether_it_has_taken_over(
     again = ours.json("reload")
     assert [(row["outcome"], row["version"]) for row in again] == [("taken over", second["version"])] * 2
     assert running[1].drain() == 0
-    (alone,) = ours.json("reload", "--within", "0s")
+    (alone,) = ours.json("reload", "--no-wait")
     assert alone["processes"] == 1
     noted = ours.json("config", "history")
     assert [(row["outcome"], row["occasion"], row["who"], row["why"]) for row in noted[-3:-1]] in (

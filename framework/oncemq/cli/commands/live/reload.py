@@ -39,12 +39,15 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     show_default=True,
     callback=_duration,
     metavar="DURATION",
-    help="Wait so long for answers; 0s only asks.",
+    help="Wait so long for answers.",
 )
+@click.option("--no-wait", is_flag=True, help="Only ask.")
 @signed
 @json_option
 @app_option
-def reload(files: Sequence[Path], *, within: timedelta, operator: Operator, as_json: bool) -> int:
+def reload(
+    files: Sequence[Path], *, within: timedelta, no_wait: bool, operator: Operator, as_json: bool
+) -> int:
     """Have every `oncemq run` of the app, on any machine, take over its changed files and code, without stopping.
 
     Each notices it within two seconds, and does what it does at SIGHUP: its own files are checked, then its worker processes are
@@ -60,7 +63,7 @@ def reload(files: Sequence[Path], *, within: timedelta, operator: Operator, as_j
     if not asked.processes:
         warn("no process of `oncemq run` is known to the ledger: does the app run?")
         return FAILED
-    if not within:
+    if no_wait:
         output.record({"request": asked.number, "processes": len(asked.processes)})
         output.line(
             f"{len(asked.processes)} processes were asked; `oncemq config history` shows their answers"
