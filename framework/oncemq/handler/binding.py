@@ -3,9 +3,11 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from types import CoroutineType, MappingProxyType
 from typing import Any, Final
 
+from oncemq.contracts.arguments import ArgumentScope
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Culprits, reject
@@ -69,6 +71,7 @@ def bind(
     effects: Effects,
     body_format: str | None = None,
     upcast: Callable[[Item], Any] | None = None,
+    arguments: ArgumentScope | None = None,
 ) -> BoundHandler:
     """Resolve a handler's parameters by their annotations.
 
@@ -84,11 +87,12 @@ def bind(
         effects: where the handler's effects live.
         body_format: the topic's format, if known; a payload type that it can never produce is then refused.
         upcast: returns the body that the handler gets; None = as it came.
+        arguments: for types that fill parameters themselves; None where they may not.
 
     Raises:
         ConfigError: the parameters cannot be filled; names the parameter and the correction.
     """
-    signature = read_signature(function, name, provided, shared, effects, body_format)
+    signature = read_signature(function, name, provided, shared, effects, body_format, arguments)
     if upcast is not None:
         signature = signature.upcasting(upcast)
     wants_session, publishes = signature.asks_for(SESSION), signature.publishes
@@ -104,7 +108,8 @@ def bind(
             call_batch=call_batch,
             payload=signature.payload,
         )
-    call = _item_call(function, signature)
+    ends = any(filled.end is not None for filled in signature.parameters)
+    call = (_ending_call if ends else _item_call)(function, signature)
     if not signature.is_async:
         call = _finished(call, name)
     return BoundHandler(
@@ -140,6 +145,40 @@ def _item_call(function: Callable[..., Any], signature: Signature) -> Callable[[
         first, second = getters
         return lambda run, item: function(first(run, item), second(run, item))
     return lambda run, item: function(*[get(run, item) for get in getters])
+
+
+_Ends = list[tuple[Callable[[Any], Any], Any]]
+"""What is called when a handler has ended, each with its value."""
+
+
+def _ending_call(function: Callable[..., Any], signature: Signature) -> Callable[[Run, Item], Any]:
+    """Return the closure for a handler some of whose arguments end with it."""
+    parameters = signature.parameters
+
+    def begun(run: Run, item: Item) -> tuple[Callable[[], Any], _Ends]:
+        values = [(filled, filled.get(run, item)) for filled in parameters]
+        positional = [value for filled, value in values if not filled.keyword]
+        keywords = {filled.name: value for filled, value in values if filled.keyword}
+        ends = [(filled.end, value) for filled, value in values if filled.end is not None]
+        return partial(function, *positional, **keywords), ends
+
+    def call(run: Run, item: Item) -> Any:
+        work, ends = begun(run, item)
+        try:
+            return work()
+        finally:
+            for end, value in ends:
+                end(value)
+
+    return (lambda run, item: _awaited(*begun(run, item))) if signature.is_async else call
+
+
+async def _awaited(work: Callable[[], Any], ends: _Ends) -> Any:
+    try:
+        return await work()
+    finally:
+        for end, value in ends:
+            await end(value)
 
 
 def _with_session(function: Callable[..., Any], validate: Validate) -> Callable[[Run, Item], Any]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar, Union, get_args, ge
 
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.arguments import FILLS, Argument, ArgumentScope, AskedArgument
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.publisher import Publisher
 from oncemq.contracts.unit import Item, Run
@@ -68,6 +69,7 @@ class Filled:
         get: provides its value.
         keyword: it can be passed by name only.
         share: provides its value in a batch; None where each message has its own value.
+        end: called with the value when the handler has ended; None for a value that needs no end.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Filled:
     get: Getter
     keyword: bool
     share: Share | None = None
+    end: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,7 @@ class _Asked:
     role: str
     get: Getter | None
     share: Share | None = None
+    end: Callable[[Any], Any] | None = None
 
     @property
     def has_default(self) -> bool:
@@ -143,6 +147,7 @@ class _Reading:
     shared: Mapping[type, Share]
     effects: Effects
     body_format: str | None
+    arguments: ArgumentScope | None
     asked: list[_Asked] = field(default_factory=list)
     filled: list[Filled] = field(default_factory=list)
     validate: Validate | None = None
@@ -170,13 +175,14 @@ def read_signature(
     shared: Mapping[type, Share],
     effects: Effects,
     body_format: str | None,
+    arguments: ArgumentScope | None = None,
 ) -> Signature:
     """Resolve a handler's parameters; the arguments are those of `bind`.
 
     Raises:
         ConfigError: the parameters cannot be filled; names the parameter and the correction.
     """
-    reading = _Reading(name, provided, shared, effects, body_format)
+    reading = _Reading(name, provided, shared, effects, body_format, arguments)
     is_async = reading.is_async = _require_plain_callable(function, reading)
     parameters = _parameters(function, reading)
     for parameter in parameters:
@@ -245,10 +251,25 @@ def _annotation(function: Any, parameter: inspect.Parameter, reading: _Reading) 
 
 
 def _asked(parameter: inspect.Parameter, annotation: Any, reading: _Reading) -> _Asked:
-    plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    plain, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    fills = getattr(plain, FILLS, None) if isinstance(plain, type) else None
+    if fills is not None and find_in(reading.provided, plain) is None:
+        found = _filled_by_itself(fills, parameter, tuple(marks), reading)
+        return _Asked(parameter, annotation, plain, PROVIDED, found.get, end=found.end)
     role, get = _special(parameter, plain, reading)
     share = _async_sessions() if role == SESSION and reading.is_async else find_in(reading.shared, plain)
     return _Asked(parameter, annotation, plain, role, get, share)
+
+
+def _filled_by_itself(
+    fills: Callable[[AskedArgument], Argument],
+    parameter: inspect.Parameter,
+    marks: tuple[Any, ...],
+    reading: _Reading,
+) -> Argument:
+    if reading.arguments is None:
+        reading.refuse(f"its parameter {str(parameter)!r} is passed to handlers only")
+    return fills(AskedArgument(reading.name, parameter.name, marks, reading.is_async, reading.arguments))
 
 
 def _choose_payload(reading: _Reading) -> None:
@@ -306,7 +327,9 @@ def _fill(reading: _Reading) -> None:
                 f"its parameter {asked.parameter.name!r} stands behind one that is left at its default: "
                 "move it to the front"
             )
-        reading.filled.append(Filled(asked.parameter.name, asked.role, asked.get, keyword, asked.share))
+        reading.filled.append(
+            Filled(asked.parameter.name, asked.role, asked.get, keyword, asked.share, asked.end)
+        )
 
 
 def _require_batch(reading: _Reading) -> None:

@@ -2,12 +2,14 @@
 
 import time
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 from oncemq.errors import RedisUnavailable
 from oncemq.redis.call import Argument, Call
+from oncemq_strategies.redisson.handlers.async_calls import ShortCalls
 from oncemq_strategies.redisson.lease_keeper import Holding
-from oncemq_strategies.redisson.lock import Lock
+from oncemq_strategies.redisson.lock import NO_TIME, Lock
 from oncemq_strategies.redisson.lock_scripts import ACQUIRE_FAIR, LEAVE_QUEUE, RELEASE_FAIR
 from oncemq_strategies.redisson.names import channel_of, queue_of, timeouts_of
 
@@ -34,6 +36,25 @@ class FairLock(Lock):
             if not ours:
                 self._leave(owner)
         return ours
+
+    async def acquire_async(self, wait: timedelta | None = None) -> bool:
+        """Return whether the lock is ours, as `acquire` does, for a coroutine."""
+        if wait is not None and wait <= NO_TIME:
+            return await super().acquire_async(wait)
+        owner, ours = self.owner, False
+        self._queueing = True
+        try:
+            ours = await super().acquire_async(wait)
+        finally:
+            self._queueing = False
+            if not ours:
+                self._client.shared(ShortCalls).submit(lambda: self._leave(owner))
+        return ours
+
+    def _undo(self, acquired: bool) -> None:
+        super()._undo(acquired)
+        if not acquired:
+            self._leave(self.owner)
 
     def _leave(self, owner: str) -> None:
         """Leave the queue, not blocking waiters behind; while Redis is away they wait until our place expires."""

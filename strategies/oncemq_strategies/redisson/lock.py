@@ -4,15 +4,20 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from oncemq.errors import OnceMQError, RedisUnavailable
+from oncemq.contracts.arguments import Argument as HandlerArgument
+from oncemq.contracts.arguments import AskedArgument
+from oncemq.errors import HandlerFault, OnceMQError, RedisUnavailable
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument, Call
 from oncemq.redis.connect import client_of
+from oncemq_strategies.redisson.handlers.arguments import argument_of, refuse_on_loop
+from oncemq_strategies.redisson.handlers.async_calls import ShortCalls, acquired
 from oncemq_strategies.redisson.lease_keeper import LEASE, Holding, Keeper, milliseconds
 from oncemq_strategies.redisson.lock_scripts import ACQUIRE, RELEASE, UNTOLD
 from oncemq_strategies.redisson.names import channel_of, check_name
@@ -96,6 +101,67 @@ class Lock:
             if error is None:
                 raise
 
+    async def __aenter__(self) -> Self:
+        await self.acquire_async()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.release_async()
+        except OnceMQError:
+            if error is None:
+                raise
+
+    @classmethod
+    def __oncemq_argument__(cls, asked: AskedArgument) -> HandlerArgument:
+        example = f'Annotated[{cls.__name__}, "stock-{{key}}"]'
+        return argument_of(asked, example, lambda client, name, owner, _: cls(client, name, owner=owner))
+
+    async def acquire_async(self, wait: timedelta | None = None) -> bool:
+        """Return whether the lock is ours, as `acquire` does, for a coroutine: others go on while this one waits.
+
+        Raises:
+            HandlerFault: the lock has no `owner`; a coroutine is none, since others run in its thread.
+        """
+        self._need_owner()
+        return await acquired(
+            self._client, self._channel(), self._try, self._undo, wait, pause_for, all_wake=self._all_wake
+        )
+
+    async def release_async(self) -> None:
+        """Release the lock, as `release` does, for a coroutine."""
+        self._need_owner()
+        await self._client.shared(ShortCalls).result(self.release, lambda _: None)
+
+    def give_up(self) -> str | None:
+        """Release all holds of this owner; return what they were in words, None if there were none. Never raises."""
+        holding = self._holding()
+        if holding is None:
+            return None
+        words = f"{self!r}, held {holding.holds} times" if holding.holds > 1 else repr(self)
+        for _ in range(holding.holds):
+            self._take_back()
+        self._keeper.drop(holding)
+        return words
+
+    def _undo(self, acquired: bool) -> None:
+        """Take back an attempt that no one waits for any more."""
+        if acquired:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        with suppress(OnceMQError):
+            self.release()
+
+    def _need_owner(self) -> None:
+        if self._owner is None:
+            raise HandlerFault(
+                f"{self!r} has no owner of its own, and a coroutine is none: write {type(self).__name__}(…, owner=…), or take "
+                "it as a parameter of the handler"
+            )
+
     def acquire(self, wait: timedelta | None = None) -> bool:
         """Return whether the lock is ours.
 
@@ -106,7 +172,9 @@ class Lock:
             RedisUnavailable: Redis does not answer; the lock is not ours, or frees itself within its lease.
             NotHeld: it was acquired before and has been lost since.
             BadLockName: the name is not valid for a lock.
+            HandlerFault: an async handler would block its event loop.
         """
+        refuse_on_loop(self, self._owner)
         until = None if wait is None else time.monotonic() + wait.total_seconds()
         if self._try() is None:
             return True
@@ -318,13 +386,13 @@ def wait_for(
                 return True
             if _left(until) <= 0:
                 return False
-            waiter.wait(min(_left(until), _pause(held_for)))
+            waiter.wait(min(_left(until), pause_for(held_for)))
 
 
 def _left(until: float | None) -> float:
     return threading.TIMEOUT_MAX if until is None else until - time.monotonic()
 
 
-def _pause(held_for: int) -> float:
+def pause_for(held_for: int) -> float:
     """Return the longest time to wait for a message; a lease that expires sends none."""
     return max(_LEAST_PAUSE, min(held_for / 1000, _POLL * random.uniform(0.8, 1.2)))  # noqa: S311 - jitter

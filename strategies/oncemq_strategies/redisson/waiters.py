@@ -15,9 +15,9 @@ _CONFIRMED_WITHIN = timedelta(seconds=1)
 class Waiter:
     """One thread that waits for messages in a channel."""
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: Subscription, woken: threading.Event) -> None:
         self._subscription = subscription
-        self.woken = threading.Event()
+        self.woken = woken
 
     def hear(self, seconds: float) -> None:
         """Return when messages will certainly arrive; after that the lock must be tried again."""
@@ -45,24 +45,26 @@ class Waiters:
     @contextmanager
     def joined(self, channel: str, *, all_wake: bool = False) -> Iterator[Waiter]:
         """Join the waiters of `channel`; a message wakes one of them, or all where `all_wake`."""
-        waiter = self._join(channel, all_wake=all_wake)
+        waiter = self.join(channel, all_wake=all_wake)
         try:
             yield waiter
         finally:
-            self._leave(channel, waiter)
+            self.leave(channel, waiter)
 
-    def _join(self, channel: str, *, all_wake: bool) -> Waiter:
+    def join(self, channel: str, *, all_wake: bool, woken: threading.Event | None = None) -> Waiter:
+        """Return a waiter that must `leave`; `woken` is set for it, where it waits for that itself."""
         with self._mutex:
             if channel not in self._rows:
                 wake = self._wake_all if all_wake else self._wake
                 subscription = self._listener.subscribe(channel, lambda: wake(channel))
                 self._rows[channel] = (subscription, deque())
             subscription, row = self._rows[channel]
-            waiter = Waiter(subscription)
+            waiter = Waiter(subscription, woken or threading.Event())
             row.append(waiter)
             return waiter
 
-    def _leave(self, channel: str, waiter: Waiter) -> None:
+    def leave(self, channel: str, waiter: Waiter) -> None:
+        """End the wait; a message that came for it wakes the next one."""
         with self._mutex:
             subscription, row = self._rows[channel]
             row.remove(waiter)

@@ -21,7 +21,7 @@ from oncemq import App, idempotent_requests
 from oncemq.idempotent_requests import RequestLedger
 from oncemq.testing import TestApp
 from oncemq_adapters.rocketmq import RocketMQMetadata
-from oncemq_strategies.redisson import BloomFilter
+from oncemq_strategies.redisson import BloomFilter, ExpirableSemaphore, Lock
 from support.apps.page_tables import Account, Base, Event, Order, Payment, Points, User
 
 ROOT = Path(__file__).parents[3]
@@ -326,6 +326,24 @@ def test_locks_without_a_strategy_are_released(part: Part, redis_url: str) -> No
     exec(compile(changed, part.page, "exec"), space)
     assert (space["held"][0], space["exports"].available()) == (1, 3)
     assert not any(lock.locked() for lock in (space["lock"], space["prices"].read, space["prices"].write))
+
+
+@shows("docs/locks.md", "async def export")
+def test_handlers_get_locks(part: Part, tmp_path: Path, redis_url: str) -> None:
+    """Both run, and leave nothing locked."""
+    mark = uuid4().hex[:8]
+    found = part.run(('"exports"', f'"exports-{mark}"'))
+    where = {"brokers": {"main": f"embedded:///{tmp_path}/b.db"}, "database": f"sqlite:///{tmp_path}/s.db"}
+    app = App("shop", **where, redis={"url": redis_url})
+    app.topic("orders", key="body.id", strategies=["unique_key"])
+    app.topic("exports", key="body.id", strategies=["none"])
+    app.consumer(topic="orders")(found.count)
+    app.consumer(topic="exports", effects="external")(found.export)
+    with TestApp(app) as running:
+        assert running.publish("orders", {"id": "1", "sku": mark}).applied
+        assert running.publish("exports", {"id": "1"}).applied
+    assert ExpirableSemaphore(redis_url, f"exports-{mark}").available() == 3
+    assert not Lock(redis_url, f"stock-{mark}").locked()
 
 
 @shows("docs/requests.md", "def welcome")

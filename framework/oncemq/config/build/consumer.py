@@ -43,6 +43,8 @@ from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue, reference
 from oncemq.config.model.routes_section import IGNORE, OTHERWISE, REJECT
 from oncemq.contracts.adapter import Adapter
+from oncemq.contracts.adapter import Adapter, Subscription
+from oncemq.contracts.arguments import ArgumentScope
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.publisher import Publisher, Publishers, unknown_topic
 from oncemq.contracts.strategy import Scope, Strategy
@@ -323,6 +325,7 @@ def _bind(
                 effects=settled.effects,
                 body_format=settled.format,
                 upcast=upcast,
+                arguments=ArgumentScope(compile_expression, around.redis),
             )
             bound_by[value] = require_payload(bound, upcast)
         except OnceMQError as error:

@@ -4,10 +4,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from oncemq.contracts.arguments import Argument as HandlerArgument
+from oncemq.contracts.arguments import AskedArgument
 from oncemq.errors import OnceMQError
 from oncemq.redis.call import Argument, Call
+from oncemq_strategies.redisson.handlers.arguments import argument_of
 from oncemq_strategies.redisson.lease_keeper import Holding
-from oncemq_strategies.redisson.lock import Lock, Replicas
+from oncemq_strategies.redisson.lock import NO_TIME, Lock, Replicas
 from oncemq_strategies.redisson.names import BadLockName, below, read_write_channel_of
 from oncemq_strategies.redisson.read_write.scripts import (
     ACQUIRE_READ,
@@ -63,11 +66,27 @@ class ReadWriteLock:
     def __repr__(self) -> str:
         return f"<ReadWriteLock {self.name!r}>"
 
+    @classmethod
+    def __oncemq_argument__(cls, asked: AskedArgument) -> HandlerArgument:
+        example = 'Annotated[ReadWriteLock, "prices-{key}"]'
+        return argument_of(asked, example, lambda client, name, owner, _: cls(client, name, owner=owner))
+
+    def give_up(self) -> str | None:
+        """Release all holds of this owner; return what they were in words, None if there were none. Never raises."""
+        left = [words for half in (self.write, self.read) if (words := half.give_up()) is not None]
+        return " and ".join(left) or None
+
 
 class _Half(Lock):
     """What both locks have in common."""
 
     _all_wake = True
+
+    @classmethod
+    def __oncemq_argument__(cls, asked: AskedArgument) -> HandlerArgument:
+        asked.refuse(
+            'is half of a lock: write Annotated[ReadWriteLock, "prices-{key}"], and use its read and write'
+        )
 
     def _release_channel(self) -> str:
         return read_write_channel_of(self.name)
@@ -118,12 +137,21 @@ class WriteLock(_Half):
         """This owner's name in Redis: `client:thread:write`."""
         return super().owner + _WRITER
 
+    async def acquire_async(self, wait: timedelta | None = None) -> bool:
+        """Return whether the lock is ours, as `acquire` does, for a coroutine."""
+        if wait is None or wait > NO_TIME:
+            self._refuse_to_wait_for_itself()
+        return await super().acquire_async(wait)
+
     def _wait(self, until: float | None) -> bool:
+        self._refuse_to_wait_for_itself()
+        return super()._wait(until)
+
+    def _refuse_to_wait_for_itself(self) -> None:
         if self._keeper.find(self.name, super().owner) is not None and self._holding() is None:
             raise ReadLockHeld(
                 f"lock {self.name!r} is read by {super().owner}, which would wait for itself to write: release the read lock first"
             )
-        return super()._wait(until)
 
     def _acquire_call(self, holds: int) -> Call:
         return Call.of(ACQUIRE_WRITE, [self.name], [self._lease, self.owner, holds])

@@ -2,16 +2,21 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
+from oncemq.contracts.arguments import Argument as HandlerArgument
+from oncemq.contracts.arguments import AskedArgument
 from oncemq.errors import OnceMQError, RedisUnavailable
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument, Call, Script
 from oncemq.redis.connect import client_of
-from oncemq_strategies.redisson.lock import NO_TIME, wait_for
+from oncemq_strategies.redisson.handlers.arguments import Owner, argument_of, refuse_on_loop
+from oncemq_strategies.redisson.handlers.async_calls import ShortCalls, acquired
+from oncemq_strategies.redisson.lock import NO_TIME, pause_for, wait_for
 from oncemq_strategies.redisson.names import below, check_name, semaphore_channel_of
 from oncemq_strategies.redisson.semaphores.scripts import DRAIN, GIVE, MARKED_MS, SET, TAKE
 
@@ -38,6 +43,18 @@ class Semaphore:
         self.name = name
         self._permits = None if permits is None else at_least(0, permits)
         self._checked = False
+        self._owner: Owner | None = None
+        self._ours = 0
+
+    @classmethod
+    def __oncemq_argument__(cls, asked: AskedArgument) -> HandlerArgument:
+        return argument_of(asked, 'Annotated[Semaphore, "exports", 3]', cls._of_handler)
+
+    @classmethod
+    def _of_handler(cls, client: RedisClient, name: str, owner: Owner, permits: int | None) -> Self:
+        made = cls(client, name, permits=permits)
+        made._owner = owner
+        return made
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -51,6 +68,19 @@ class Semaphore:
     ) -> None:
         try:
             self.release()
+        except OnceMQError:
+            if error is None:
+                raise
+
+    async def __aenter__(self) -> Self:
+        await self.acquire_async()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.release_async()
         except OnceMQError:
             if error is None:
                 raise
@@ -80,7 +110,9 @@ class Semaphore:
             RedisUnavailable: Redis does not answer; the permits are not ours, unless it went away for good after it had
                 given them.
             BadLockName: the name is not valid.
+            HandlerFault: an async handler would block its event loop.
         """
+        refuse_on_loop(self, self._owner)
         if at_least(0, permits) == 0:
             return True
         until = None if wait is None else time.monotonic() + wait.total_seconds()
@@ -91,6 +123,34 @@ class Semaphore:
         channel = semaphore_channel_of(self.name)
         return wait_for(self._client, channel, lambda: self._take(permits), until, all_wake=True)
 
+    async def acquire_async(self, permits: int = 1, wait: timedelta | None = None) -> bool:
+        """Return whether the permits are ours, as `acquire` does, for a coroutine: others go on while this one waits."""
+        if at_least(0, permits) == 0:
+            return True
+
+        def undo(acquired: bool) -> None:
+            if acquired:
+                with suppress(OnceMQError):
+                    self.release(permits)
+
+        channel = semaphore_channel_of(self.name)
+        return await acquired(
+            self._client, channel, lambda: self._take(permits), undo, wait, pause_for, all_wake=True
+        )
+
+    async def release_async(self, permits: int = 1) -> None:
+        """Give permits back, as `release` does, for a coroutine."""
+        await self._client.shared(ShortCalls).result(lambda: self.release(permits), lambda _: None)
+
+    def give_up(self) -> str | None:
+        """Release the permits that were acquired by this object; return their number in words, None if none. Never raises."""
+        ours = self._ours
+        if ours <= 0:
+            return None
+        with suppress(OnceMQError):
+            self.release(ours)
+        return f"{ours} permits of {self!r}"
+
     def release(self, permits: int = 1) -> None:
         """Give permits back, and wake who waits; more than were acquired raise their number.
 
@@ -99,6 +159,7 @@ class Semaphore:
             RedisUnavailable: Redis does not answer.
         """
         if at_least(0, permits):
+            self._ours -= permits
             self._change(GIVE, permits)
 
     def drain(self) -> int:
@@ -114,7 +175,10 @@ class Semaphore:
         return client_of(self._source)
 
     def _take(self, permits: int) -> int | None:
-        return None if self._change(TAKE, permits) == 1 else NEVER_ENDS
+        if self._change(TAKE, permits) != 1:
+            return NEVER_ENDS
+        self._ours += permits
+        return None
 
     def make_sure(self) -> None:
         """Check the name and, if the semaphore does not exist, give it its `permits`; once for this object."""

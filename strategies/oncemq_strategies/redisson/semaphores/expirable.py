@@ -5,16 +5,21 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
+from oncemq.contracts.arguments import Argument as HandlerArgument
+from oncemq.contracts.arguments import AskedArgument
 from oncemq.errors import OnceMQError, RedisUnavailable
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument, Call, Script
 from oncemq.redis.connect import client_of
+from oncemq_strategies.redisson.handlers.arguments import Owner, argument_of, refuse_on_loop
+from oncemq_strategies.redisson.handlers.async_calls import ShortCalls, acquired
 from oncemq_strategies.redisson.lease_keeper import LEASE, Holding, Keeper, milliseconds
-from oncemq_strategies.redisson.lock import NO_TIME, NotHeld, wait_for
+from oncemq_strategies.redisson.lock import NO_TIME, NotHeld, pause_for, wait_for
 from oncemq_strategies.redisson.lock_scripts import UNTOLD
 from oncemq_strategies.redisson.names import below, semaphore_channel_of
 from oncemq_strategies.redisson.semaphores.counting import Semaphore, insist
@@ -50,6 +55,22 @@ class Permit:
         except OnceMQError:
             if error is None:
                 raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.release_async()
+        except OnceMQError:
+            if error is None:
+                raise
+
+    async def release_async(self) -> None:
+        """Give the permit back, as `release` does, for a coroutine."""
+        await self._semaphore.client.shared(ShortCalls).result(self.release, lambda _: None)
 
     def owned(self) -> bool:
         """Return whether the permit is still ours, without asking Redis; never True for one that ended."""
@@ -103,6 +124,19 @@ class ExpirableSemaphore:
         self._watched = lease is None
         self._on_loss = on_loss
         self._entered = threading.local()
+        self._entered_async: list[Permit] = []
+        self._owner: Owner | None = None
+        self._ours: dict[str, Permit] = {}
+
+    @classmethod
+    def __oncemq_argument__(cls, asked: AskedArgument) -> HandlerArgument:
+        return argument_of(asked, 'Annotated[ExpirableSemaphore, "exports", 3]', cls._of_handler)
+
+    @classmethod
+    def _of_handler(cls, client: RedisClient, name: str, owner: Owner, permits: int | None) -> Self:
+        made = cls(client, name, permits=permits)
+        made._owner = owner
+        return made
 
     def __repr__(self) -> str:
         return f"<ExpirableSemaphore {self.name!r}>"
@@ -120,6 +154,18 @@ class ExpirableSemaphore:
         permit: Permit = self._entered.permits.pop()
         permit.__exit__(kind, error, trace)
 
+    async def __aenter__(self) -> Permit:
+        permit = await self.acquire_async()
+        if permit is None:
+            raise RedisUnavailable(f"semaphore {self.name!r} gave no permit")
+        self._entered_async.append(permit)
+        return permit
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._entered_async.pop().__aexit__(kind, error, trace)
+
     def set_permits(self, permits: int) -> bool:
         """Give a semaphore that does not exist yet its permits; return whether it was new; raises as `Semaphore`."""
         return self._number.set_permits(permits)
@@ -134,24 +180,31 @@ class ExpirableSemaphore:
             RedisUnavailable: Redis does not answer; a permit that it gave nevertheless ends with its lease.
             BadLockName: the name is not valid.
         """
-        self._number.make_sure()
-        name, got = secrets.token_hex(16), list[Holding]()
-
-        def attempt() -> int | None:
-            sent = time.monotonic()
-            left = int(self._ask(TAKE_LEASE, self._lease, bytes.fromhex(name)))
-            if left == _TAKEN:
-                got.append(self._held(name, sent))
-                return None
-            return left
-
+        refuse_on_loop(self, self._owner)
+        taking = _Taking(self)
         until = None if wait is None else time.monotonic() + wait.total_seconds()
-        if attempt() is not None:
+        if taking.attempt() is not None:
             if wait is not None and wait <= NO_TIME:
                 return None
-            if not wait_for(self.client, semaphore_channel_of(self.name), attempt, until, all_wake=True):
+            if not wait_for(self.client, taking.channel, taking.attempt, until, all_wake=True):
                 return None
-        return Permit(self, got[0])
+        return taking.permit
+
+    async def acquire_async(self, wait: timedelta | None = None) -> Permit | None:
+        """Return a permit, as `acquire` does, for a coroutine: others go on while this one waits."""
+        taking = _Taking(self)
+        await acquired(
+            self.client, taking.channel, taking.attempt, taking.undo, wait, pause_for, all_wake=True
+        )
+        return taking.permit
+
+    def give_up(self) -> str | None:
+        """Release the permits that were acquired by this object; return their number in words, None if none. Never raises."""
+        left = [permit for permit in self._ours.values() if permit.owned()]
+        for permit in left:
+            with suppress(OnceMQError):
+                permit.release()
+        return f"{len(left)} permits of {self!r}" if left else None
 
     def release(self, permit: str) -> None:
         """Give a permit back by its name, also one that another process or a Java service acquired; raises as `Permit.release`."""
@@ -159,6 +212,7 @@ class ExpirableSemaphore:
         if not _NAME.fullmatch(permit):
             raise NotHeld(f"{permit[:60]!r} names no permit of {self.name!r}")
         holding = keeper.find(self.name, permit)
+        self._ours.pop(permit, None)
         if holding is not None:
             keeper.drop(holding)
             holding.lost = True
@@ -186,6 +240,18 @@ class ExpirableSemaphore:
         """The client of this process."""
         return client_of(self._source)
 
+    def take(self, name: str) -> "int | Permit":
+        """Return a permit of this name, or the milliseconds until one ends that others have (-1: none does)."""
+        self._number.make_sure()
+        sent = time.monotonic()
+        left = int(self._ask(TAKE_LEASE, self._lease, bytes.fromhex(name)))
+        if left != _TAKEN:
+            return left
+        permit = Permit(self, self._held(name, sent))
+        if self._owner is not None:
+            self._ours[name] = permit
+        return permit
+
     def _held(self, name: str, sent: float) -> Holding:
         holding = _PermitHolding(self.name, name, self._lease, sent, watched=self._watched)
         holding.clustered = self.client.clustered
@@ -199,6 +265,28 @@ class ExpirableSemaphore:
 
     def _ask(self, script: Script, *words: Argument) -> Any:
         return insist(self.client, lambda: _call(self.name, self.client.clustered, script, *words))
+
+
+class _Taking:
+    """The attempts to take one permit: its name makes those whose answers were lost harmless."""
+
+    def __init__(self, semaphore: ExpirableSemaphore) -> None:
+        self._semaphore = semaphore
+        self._name = secrets.token_hex(16)
+        self.channel = semaphore_channel_of(semaphore.name)
+        self.permit: Permit | None = None
+
+    def attempt(self) -> int | None:
+        answer = self._semaphore.take(self._name)
+        if isinstance(answer, int):
+            return answer
+        self.permit = answer
+        return None
+
+    def undo(self, acquired: bool) -> None:
+        if acquired:
+            with suppress(OnceMQError):
+                self._semaphore.release(self._name)
 
 
 class _PermitHolding(Holding):

@@ -5,6 +5,8 @@ from defects.defect import Defect, Edit
 READ_WRITE = "strategies/oncemq_strategies/redisson/read_write/scripts.py"
 PERMITS = "strategies/oncemq_strategies/redisson/semaphores/scripts.py"
 LOCKS = "tests/unit/strategies/redis/redisson/test_read_write.py"
+ARGUMENTS = "strategies/oncemq_strategies/redisson/handlers/arguments.py"
+HANDLERS = "tests/unit/strategies/redis/redisson/test_in_handlers.py"
 SEMAPHORES = "tests/unit/strategies/redis/redisson/test_semaphores.py"
 
 DEFECTS = (
@@ -49,5 +51,43 @@ DEFECTS = (
         "An expiring permit whose answer was lost is taken once.",
         [Edit(PERMITS, "if redis.call('zscore', KEYS[2], ARGV[4]) then return -3 end", "")],
         [f"{SEMAPHORES}::test_a_lost_answer_takes_and_gives_one_permit[single]"],
+    ),
+    Defect(
+        "messages-share-a-lock",
+        "Each call of a handler is an owner of its own, so the locks of one message exclude those of another in its thread.",
+        [Edit(ARGUMENTS, "owners.setdefault(item, uuid4().hex)", 'owners.setdefault(item, "handler")')],
+        [f"{HANDLERS}::test_messages_on_one_event_loop_exclude_each_other[single]"],
+    ),
+    Defect(
+        "left-locked-in-silence",
+        "What a handler leaves locked is released at its end, and said.",
+        [
+            Edit(
+                "framework/oncemq/handler/binding.py",
+                "            for end, value in ends:\n                end(value)",
+                "            pass",
+            )
+        ],
+        [f"{HANDLERS}::test_what_a_plain_handler_leaves_locked_is_released_and_said[single-Lock]"],
+    ),
+    Defect(
+        "lock-blocks-the-event-loop",
+        "An async handler waits for no lock in the thread of its event loop, where another handler may have it.",
+        [Edit(ARGUMENTS, "if isinstance(owner, Owner) and owner.on_loop:", "if False:")],
+        [f"{HANDLERS}::test_an_async_handler_may_not_block_its_loop[single-Lock]"],
+    ),
+    Defect(
+        "cancelled-acquisition-kept",
+        "A coroutine that was cancelled while Redis gave it a lock or a permit gives it back.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/redisson/handlers/async_calls.py",
+                "self.submit(lambda: undo(future.result()))",
+                "pass",
+            )
+        ],
+        [
+            "tests/unit/strategies/redis/redisson/test_async.py::test_a_cancelled_acquisition_is_taken_back[single]"
+        ],
     ),
 )

@@ -1,0 +1,1 @@
+"""Locks and semaphores as parameters of handlers, plain and async."""
