@@ -319,29 +319,22 @@ def test_a_filter_of_another_service_is_read(part: Part, redis_url: str) -> None
 @shows("docs/locks.md", "ReadWriteLock(")
 def test_locks_without_a_strategy_are_released(part: Part, redis_url: str) -> None:
     """Each is free at the end, and was held once."""
-    changed, mark = part.text.replace("redis://localhost:6379/0", redis_url), uuid4().hex[:8]
-    for name in ("ride-lock-42", "price-list", "exports"):
-        changed = changed.replace(f'"{name}"', f'"{name}-{mark}"')
-    space: dict[str, Any] = {}
-    exec(compile(changed, part.page, "exec"), space)
-    assert (space["held"][0], space["exports"].available()) == (1, 3)
-    assert not any(lock.locked() for lock in (space["lock"], space["prices"].read, space["prices"].write))
+    found = part.run(("redis://localhost:6379/0", redis_url))
+    assert (found.held[0], found.exports.available()) == (1, 3)
+    assert not any(lock.locked() for lock in (found.lock, found.prices.read, found.prices.write))
 
 
 @shows("docs/locks.md", "async def export")
-def test_handlers_get_locks(part: Part, tmp_path: Path, redis_url: str) -> None:
+def test_handlers_get_locks(part: Part, redis_url: str) -> None:
     """Both run, and leave nothing locked."""
-    mark = uuid4().hex[:8]
+    mark = uuid4().hex
     found = part.run(('"exports"', f'"exports-{mark}"'))
-    where = {"brokers": {"main": f"embedded:///{tmp_path}/b.db"}, "database": f"sqlite:///{tmp_path}/s.db"}
-    app = App("shop", **where, redis={"url": redis_url})
-    app.topic("orders", key="body.id", strategies=["unique_key"])
-    app.topic("exports", key="body.id", strategies=["none"])
-    app.consumer(topic="orders")(found.count)
-    app.consumer(topic="exports", effects="external")(found.export)
+    app = App("page", brokers={"local": "embedded://"}, database="sqlite://", redis={"url": redis_url})
+    for name, handler in (("orders", found.count), ("exports", found.export)):
+        app.topic(name, key="body.id", strategies=["none"])
+        app.consumer(topic=name, effects="external" if name == "exports" else "database")(handler)
     with TestApp(app) as running:
-        assert running.publish("orders", {"id": "1", "sku": mark}).applied
-        assert running.publish("exports", {"id": "1"}).applied
+        assert all(running.publish(name, {"id": "1", "sku": mark}).applied for name in ("orders", "exports"))
     assert ExpirableSemaphore(redis_url, f"exports-{mark}").available() == 3
     assert not Lock(redis_url, f"stock-{mark}").locked()
 

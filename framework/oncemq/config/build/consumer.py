@@ -43,7 +43,6 @@ from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue, reference
 from oncemq.config.model.routes_section import IGNORE, OTHERWISE, REJECT
 from oncemq.contracts.adapter import Adapter
-from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.contracts.arguments import ArgumentScope
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.publisher import Publisher, Publishers, unknown_topic
@@ -312,8 +311,7 @@ def _bind(
 ) -> BoundHandler | None:
     provided: dict[type, Getter] = {
         wanted: give for strategy in chain for wanted, give in strategy.provides().items()
-    }
-    provided[Publisher] = publishers.of_item
+    } | {Publisher: publishers.of_item}
     bound_by, named = dict[str, BoundHandler](), _named_handlers(settled)
     for value, function in functions.items():
         try:

@@ -1,5 +1,6 @@
 """`ExpirableSemaphore`: Redisson's RPermitExpirableSemaphore – so many at a time, and none is lost with its process."""
 
+import asyncio
 import re
 import secrets
 import threading
@@ -124,7 +125,7 @@ class ExpirableSemaphore:
         self._watched = lease is None
         self._on_loss = on_loss
         self._entered = threading.local()
-        self._entered_async: list[Permit] = []
+        self._entered_async: dict[Any, list[Permit]] = {}
         self._owner: Owner | None = None
         self._ours: dict[str, Permit] = {}
 
@@ -158,13 +159,17 @@ class ExpirableSemaphore:
         permit = await self.acquire_async()
         if permit is None:
             raise RedisUnavailable(f"semaphore {self.name!r} gave no permit")
-        self._entered_async.append(permit)
+        self._entered_async.setdefault(asyncio.current_task(), []).append(permit)
         return permit
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._entered_async.pop().__aexit__(kind, error, trace)
+        task = asyncio.current_task()
+        permit = self._entered_async[task].pop()
+        if not self._entered_async[task]:
+            del self._entered_async[task]
+        await permit.__aexit__(kind, error, trace)
 
     def set_permits(self, permits: int) -> bool:
         """Give a semaphore that does not exist yet its permits; return whether it was new; raises as `Semaphore`."""

@@ -169,3 +169,23 @@ def test_a_fair_lock_goes_to_coroutines_in_the_order_of_asking(client, rival, fr
 
     asyncio.run(work())
     assert order == [0, 1, 2, 3]
+
+
+def test_async_with_releases_each_tasks_own_permit(client, fresh):
+    """Also when several tasks use one object, and end in the order of their beginning."""
+    semaphore, seen = ExpirableSemaphore(client, fresh, permits=3), []
+
+    async def work(number, turns):
+        async with semaphore as permit:
+            seen.append(permit)
+            turns[number].set()
+            if number < 2:
+                await turns[number + 1].wait()
+        assert not permit.owned()
+
+    async def all_of_them():
+        turns = [asyncio.Event() for _ in range(3)]
+        await asyncio.gather(*(work(number, turns) for number in range(3)))
+
+    asyncio.run(all_of_them())
+    assert (len({permit.id for permit in seen}), semaphore.available()) == (3, 3)
