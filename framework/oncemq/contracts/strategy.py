@@ -235,6 +235,8 @@ class Strategy:
     """It publishes messages of its own, by `Scope.publishers`, in the transaction of a message that is applied."""
     caches_applied: bool = False
     """It caches outside the ledger that a message was applied; a running process could fill a cache again that `forget` empties."""
+    ends_together: bool = False
+    """In direct units `reserve_all` and `save_all` serve many messages at once; then it has no `confirm`."""
     stores_outgoing: bool = False
     """In a direct unit its `save` stores the handler's published messages in the transaction of its own record."""
 
@@ -315,6 +317,18 @@ class Strategy:
     def reserve(self, unit: Unit) -> None:
         """Take locks and claims outside any transaction; may set `unit.verdicts` of a delivery."""
 
+    def reserve_all(self, units: Sequence[Unit]) -> None:
+        """Do `reserve` for several direct units at once, where `ends_together` is set.
+
+        After an error each is reserved again, by itself.
+        """
+        for unit in units:
+            self.reserve(unit)
+
+    def load_waits(self, run: Run) -> bool:  # noqa: ARG002
+        """Return whether `load` of this direct run may wait for a server or the user's code; asked where `ends_together` is set."""
+        return True
+
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Read and lock the data needed to decide, in O(1) statements."""
 
@@ -330,6 +344,14 @@ class Strategy:
 
     def save(self, run: Run) -> None:
         """Write results, states, versions in bulk; remove every trace of items that are not final."""
+
+    def save_all(self, runs: Sequence[Run]) -> None:
+        """Do `save` for several runs of direct units at once, in another thread, where `ends_together` is set.
+
+        An error is followed by calls for fewer runs, so that one of them harms no other. It raises no Culprits.
+        """
+        for run in runs:
+            self.save(run)
 
     def confirm(self, run: Run) -> None:
         """Check, last before the commit, that everything the run relied on still holds."""

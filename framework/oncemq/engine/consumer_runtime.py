@@ -40,6 +40,7 @@ from oncemq.engine.workers.loop_workers import (
     unblock,
     work_once,
 )
+from oncemq.engine.workers.outcome_writer import OutcomeWriter
 from oncemq.engine.workers.parked_sweep import sweeps
 from oncemq.engine.workers.threads import Threads
 from oncemq.engine.workers.unit_runners import Told, on_dead_runners, transactional
@@ -89,6 +90,7 @@ class ConsumerRuntime:
             for part, place in zip(plan.parts, parked, strict=True)
         ]
         self.chain = self._chains[0]
+        self._writers: list[OutcomeWriter | None] = [None for _ in self._chains]
         self.consumer = Consumer(
             plan,
             adapter,
@@ -121,11 +123,15 @@ class ConsumerRuntime:
     def start(self) -> None:
         """Start the workers; they wait for deliveries."""
         plan = self.consumer.plan
+        if plan.effects is not Effects.DATABASE and self.chain.ends_together:
+            self._writers = [self._finisher(shard).writer(self._shop.clock) for shard in self._shards()]
         if plan.handler.is_async:
             loops = [(self._loop_workers() if self._twins else self._async_worker()).loop]
         else:
             loops = [self._worker(number).loop for number in range(plan.workers)]
         self._settling.start(self._aftermath.loop)
+        for writer in filter(None, self._writers):
+            self._settling.start(writer.loop)
         if (fetch := self.consumer.scheduler.loop) is not None:
             self._settling.start(fetch)
         for loop in loops:
@@ -176,6 +182,8 @@ class ConsumerRuntime:
         ended = self._workers.join(until)
         # Not earlier: the workers' last failures must be settled in order, too.
         self._aftermath.close()
+        for writer in filter(None, self._writers):
+            writer.close()
         return self._settling.join(until) and ended
 
     def alive(self) -> bool:
@@ -301,6 +309,7 @@ class ConsumerRuntime:
             shop.clock,
             shop.observers.failed,
             self._finisher(shard),
+            self._writers[shard],
         )
         return runner.execute
 
@@ -324,7 +333,7 @@ class ConsumerRuntime:
             # The soft limit is enforced by the event loop; a handler that blocks the loop needs the hard one.
             shop.watchdog.watch(plan.name, seat.slot, TimeLimits(None, plan.hard_limit))
         tracks = [
-            ShardRuntime(chain, part.handler, self._finisher(shard))
+            ShardRuntime(chain, part.handler, self._finisher(shard), self._writers[shard])
             for shard, (chain, part) in enumerate(zip(self._chains, plan.parts, strict=True))
         ]
         return AsyncWorker(

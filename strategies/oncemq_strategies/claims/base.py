@@ -1,6 +1,6 @@
 """Base of strategies for effects outside the database: claim before the handler, record its outcome after it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import ClassVar, Protocol
 
@@ -19,8 +19,8 @@ from oncemq.contracts.verdict import (
 from oncemq.contracts.verification import Done, NotDone
 from oncemq.errors import MessageRefused, OnceMQError, Retry, Signal
 from oncemq.message.envelope import Delivery, Envelope
-from oncemq_strategies.claims.ledger_claims import Held, Phase
-from oncemq_strategies.claims.stored_messages import Messages, OfHandler, OfVerify
+from oncemq_strategies.claims.ledger_claims import Held, Phase, Wanted
+from oncemq_strategies.claims.stored_messages import Doubt, Finish, OfHandler, OfVerify
 from oncemq_strategies.claims.verify import Asker, Unanswered
 from oncemq_strategies.common.fingerprint import Fingerprint
 from oncemq_strategies.common.results import stored, stored_or_none
@@ -44,8 +44,12 @@ class ClaimLost(OnceMQError):
 class Book(Protocol):
     """Store of claims; every change compares the owner, and can be repeated when its answer was lost."""
 
-    def take(self, envelopes: Iterable[Envelope], owner: str) -> dict[str, Held]:
-        """Claim free identities, take over abandoned ones for verification; returns the states by identity."""
+    def take_all(self, wanted: Sequence[Wanted]) -> Sequence[dict[str, Held]]:
+        """Claim free identities, take over abandoned ones for verification; returns for each owner the states by identity."""
+        ...
+
+    def start_waits(self, owner: str) -> bool:
+        """Return whether `start` asks a server about the claims of this owner."""
         ...
 
     def start(self, identities: Sequence[str], owner: str) -> Sequence[str]:
@@ -56,18 +60,10 @@ class Book(Protocol):
         """Let the handler of a verified claim run; returns whether the claim was still ours."""
         ...
 
-    def finish(
-        self,
-        identity: str,
-        owner: str,
-        *,
-        result: str | None = None,
-        fingerprint: str | None = None,
-        messages: Messages | None = None,
-    ) -> bool:
-        """Record that the effect happened; returns whether the claim was ours.
+    def finish_all(self, ends: Sequence[Finish]) -> Sequence[bool]:
+        """Record that effects happened, at once; returns for each whether the claim was ours.
 
-        `messages` are stored in the same transaction if the claim is in the database; otherwise before.
+        Their messages are stored in the same transaction if the claims are in the database; otherwise before.
         """
         ...
 
@@ -83,8 +79,16 @@ class Book(Protocol):
         """Record that the effect may have happened; returns whether the claim was ours."""
         ...
 
+    def doubt_all(self, doubts: Sequence[Doubt]) -> None:
+        """Record that several effects may have happened, at once."""
+        ...
+
     def drop(self, identities: Sequence[str], owner: str) -> None:
         """Delete our claims whose handler certainly had no effect."""
+        ...
+
+    def drop_all(self, claims: Sequence[tuple[str, str]]) -> None:
+        """Do so for claims of several owners: identity and owner of each."""
         ...
 
 
@@ -118,19 +122,33 @@ class Claiming(Strategy):
 
     def reserve(self, unit: Unit) -> None:
         """Claim every identity of the unit in one transaction; messages claimed by others are deferred."""
-        envelopes = [
-            entry.envelope
-            for entry in unit.deliveries
-            if entry.envelope is not None and entry not in unit.verdicts
-        ]
-        # If the commit's answer is lost, `release` has to release these.
-        unit.notes[self] = {entry.identity: Held(Phase.OURS) for entry in envelopes}
-        self._keeper.hold(unit.owner)
-        held = unit.notes[self] = self._book.take(envelopes, unit.owner)
-        for delivery in unit.deliveries:
-            entry = held.get(delivery.envelope.identity) if delivery.envelope is not None else None
-            if entry is not None and entry.phase is Phase.FOREIGN:
-                unit.verdicts.setdefault(delivery, self._not_now(delivery))
+        self.reserve_all([unit])
+
+    def reserve_all(self, units: Sequence[Unit]) -> None:
+        """Do so for several units."""
+        wanted: list[Wanted] = []
+        for unit in units:
+            envelopes: dict[str, Envelope] = {}
+            for entry in unit.deliveries:
+                if entry.envelope is not None and entry not in unit.verdicts:
+                    envelopes.setdefault(entry.envelope.identity, entry.envelope)
+            # If the commit's answer is lost, `release` has to release these.
+            unit.notes[self] = {identity: Held(Phase.OURS) for identity in envelopes}
+            self._keeper.hold(unit.owner)
+            wanted.append(Wanted(unit.owner, envelopes))
+        for unit, held in zip(units, self._book.take_all(wanted), strict=True):
+            unit.notes[self] = held
+            for delivery in unit.deliveries:
+                claim = held.get(delivery.envelope.identity) if delivery.envelope is not None else None
+                if claim is not None and claim.phase is Phase.FOREIGN:
+                    unit.verdicts.setdefault(delivery, self._not_now(delivery))
+
+    def load_waits(self, run: Run) -> bool:
+        """Return whether a claim must be taken again, verified or looked at."""
+        held: dict[str, Held] = run.unit.notes[self]
+        phases = {held[item.envelope.identity].phase for item in run.items}
+        waits = Phase.GONE in phases or Phase.DOUBTFUL in phases
+        return waits or (Phase.OURS in phases and self._book.start_waits(run.unit.owner))
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Claim again identities that an earlier copy released, and verify claims that are in doubt."""
@@ -138,7 +156,7 @@ class Claiming(Strategy):
         for item in items:
             identity = item.envelope.identity
             if held[identity].phase is Phase.GONE:
-                held[identity] = self._book.take([item.envelope], run.unit.owner)[identity]
+                held.update(self._book.take_all([Wanted(run.unit.owner, {identity: item.envelope})])[0])
             if held[identity].phase is Phase.DOUBTFUL and not self._differs(held[identity], item):
                 self._verify(run, item, held[identity])
         ours = [
@@ -176,23 +194,48 @@ class Claiming(Strategy):
             return retry(text, after=after, error=held.error)
         return self._not_now(item.delivery)
 
+    def record(self, run: Run, item: Item) -> None:
+        """Write the handler's result as JSON."""
+        held: Held = run.unit.notes[self][item.envelope.identity]
+        if held.phase is not Phase.STARTED or item.verdict is not PROCEED:
+            return
+        held.result, held.text = item.result, None
+        told: list[Exception] = []
+        run.notes[self] = told
+        try:
+            held.text = stored(item.result) if item.result is not None else None
+        except ValueError as error:
+            told.append(
+                ValueError(f"what the handler of {item.envelope.identity!r} returned cannot be kept: {error}")
+            )
+
     def save(self, run: Run) -> None:
         """Record how the handler ended; release the claim of a message whose handler was never called."""
-        owner = run.unit.owner
-        for item in run.items:
-            identity = item.envelope.identity
-            held: Held = run.unit.notes[self][identity]
-            if held.phase is not Phase.STARTED:
-                continue
-            if item.verdict is PROCEED:
-                self._finish(run, item, held)
-            elif may_have_happened(item.verdict):
-                reason = item.verdict.reason if item.verdict is not None else ""
-                self._book.doubt(identity, owner, reason, fingerprint=held.fingerprint)
-                held.phase = Phase.GONE
-            else:
-                self._book.drop([identity], owner)
-                held.phase = Phase.GONE
+        self.save_all([run])
+
+    def save_all(self, runs: Sequence[Run]) -> None:
+        """Do so for several runs of any units, each kind of outcome at once."""
+        started = [
+            (run, item, held) for run in runs for item in run.items if (held := self._started(run, item))
+        ]
+        done = [
+            (run, held, self._end(run, item, held)) for run, item, held in started if item.verdict is PROCEED
+        ]
+        failed = [entry for entry in started if entry[1].verdict is not PROCEED]
+        doubtful = [entry for entry in failed if may_have_happened(entry[1].verdict)]
+        undone = [entry for entry in failed if not may_have_happened(entry[1].verdict)]
+        if done:
+            self._finish(done)
+        if doubtful:
+            self._book.doubt_all([_doubt(*entry) for entry in doubtful])
+            _gone(doubtful)
+        if undone:
+            self._book.drop_all([(item.envelope.identity, run.unit.owner) for run, item, _ in undone])
+            _gone(undone)
+
+    def _started(self, run: Run, item: Item) -> Held | None:
+        held: Held = run.unit.notes[self][item.envelope.identity]
+        return held if held.phase is Phase.STARTED else None
 
     def committed(self, run: Run) -> None:
         """Report problems that change no outcome.
@@ -225,13 +268,9 @@ class Claiming(Strategy):
             held.phase, held.error = Phase.UNANSWERED, answer.error
         elif isinstance(answer, Done):
             held.result, held.has_result = answer.result, True
-            ours = self._book.finish(
-                identity,
-                owner,
-                result=stored_or_none(answer.result),
-                fingerprint=self._print(item),
-                messages=OfVerify(self._scope, asked.published) if asked.published else None,
-            )
+            messages = OfVerify(self._scope, asked.published) if asked.published else None
+            end = Finish(identity, owner, stored_or_none(answer.result), self._print(item), messages)
+            (ours,) = self._book.finish_all([end])
             held.phase = Phase.DONE if ours else Phase.FOREIGN
         elif isinstance(answer, NotDone):
             held.phase = Phase.OURS if self._book.undone(identity, owner) else Phase.FOREIGN
@@ -241,29 +280,26 @@ class Claiming(Strategy):
             self._book.doubt(identity, owner, held.reason, ask_in=ASK_AGAIN)
             held.phase = Phase.UNKNOWN
 
-    def _finish(self, run: Run, item: Item, held: Held) -> None:
-        identity, result = item.envelope.identity, None
-        told: list[Exception] = []
-        run.notes[self] = told
-        try:
-            result = stored(item.result) if item.result is not None else None
-        except ValueError as error:
-            told.append(ValueError(f"what the handler of {identity!r} returned cannot be kept: {error}"))
-        owner, messages = run.unit.owner, held.messages
-        if messages is None and run.published:
+    @staticmethod
+    def _end(run: Run, item: Item, held: Held) -> Finish:
+        if held.messages is None and run.published:
             # Kept with the claim: when this fails and is repeated, they must not be stored twice.
-            messages = held.messages = OfHandler(run)
-        if self._book.finish(identity, owner, result=result, fingerprint=held.fingerprint, messages=messages):
-            if messages is not None:
-                messages.send()
-        else:
-            told.append(
-                ClaimLost(
-                    f"{self._consumer}: the handler of {identity!r} outlived its claim, and another process took "
-                    "it over: the effect may have happened twice; is the lease too short for the database's outages?"
+            held.messages = OfHandler(run)
+        return Finish(item.envelope.identity, run.unit.owner, held.text, held.fingerprint, held.messages)
+
+    def _finish(self, done: Sequence[tuple[Run, Held, Finish]]) -> None:
+        answers = self._book.finish_all([end for _, _, end in done])
+        for (run, held, end), ours in zip(done, answers, strict=True):
+            if not ours:
+                run.notes.setdefault(self, []).append(
+                    ClaimLost(
+                        f"{self._consumer}: the handler of {end.identity!r} outlived its claim, and another process took "
+                        "it over: the effect may have happened twice; is the lease too short for the database's outages?"
+                    )
                 )
-            )
-        held.phase, held.result, held.has_result = Phase.DONE, item.result, True
+            elif held.messages is not None:
+                held.messages.send()
+            held.phase, held.has_result = Phase.DONE, True
 
     def _not_now(self, delivery: Delivery) -> Verdict:
         """Return Defer, half as long again as the message has waited."""
@@ -280,6 +316,16 @@ class Claiming(Strategy):
 
     def _print(self, item: Item) -> str | None:
         return self._fingerprint(item) if self._fingerprint is not None else None
+
+
+def _doubt(run: Run, item: Item, held: Held) -> Doubt:
+    reason = item.verdict.reason if item.verdict is not None else ""
+    return Doubt(item.envelope.identity, run.unit.owner, reason, held.fingerprint)
+
+
+def _gone(entries: Sequence[tuple[Run, Item, Held]]) -> None:
+    for _, _, held in entries:
+        held.phase = Phase.GONE
 
 
 def may_have_happened(verdict: Verdict | None) -> bool:

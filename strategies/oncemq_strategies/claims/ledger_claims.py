@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -13,7 +14,7 @@ from oncemq.common.clock import Clock
 from oncemq.ledger.records.claims import Claim, Claims, End, NewClaim, State
 from oncemq.message.envelope import Envelope
 from oncemq.message.stored import to_text
-from oncemq_strategies.claims.stored_messages import Messages, OfHandler
+from oncemq_strategies.claims.stored_messages import Doubt, Finish, OfHandler
 from oncemq_strategies.common.coalescing import Together
 from oncemq_strategies.common.own_transaction import TRIES, in_transaction
 
@@ -47,6 +48,7 @@ class Held:
         claim: as found in the ledger; None for a new one.
         result: returned by a handler that ran in this unit.
         has_result: such a handler ran.
+        text: the result as JSON, if it can be kept.
         error: why it could not be verified.
         reason: why it is unknown.
         fingerprint: of the content that took effect.
@@ -57,6 +59,7 @@ class Held:
     claim: Claim | None = None
     result: Any = None
     has_result: bool = False
+    text: str | None = None
     error: Exception | None = None
     reason: str = ""
     fingerprint: str | None = None
@@ -75,8 +78,20 @@ class Held:
         return json.loads(text) if text is not None else None
 
 
-class _Wanted(NamedTuple):
-    """Claims wanted by one unit: all of one owner, by identity."""
+class Wanted(NamedTuple):
+    """Claims wanted by one owner.
+
+    Args:
+        owner: its token.
+        envelopes: the messages, by identity.
+    """
+
+    owner: str
+    envelopes: Mapping[str, Envelope]
+
+
+class _Asked(NamedTuple):
+    """Claims wanted by one owner, by identity; written outside of the transaction that others wait for."""
 
     owner: str
     new: Mapping[str, NewClaim]
@@ -97,26 +112,40 @@ class ClaimBook:
         self._claims = claims
         self._lease = lease
         self._clock = clock
-        self._taking = Together(self._take)
-        self._finishing = Together(self._finish)
+        self._taking = Together(self._take_groups)
+        self._finishing = Together(self._finish_groups)
 
     def take(self, envelopes: Iterable[Envelope], owner: str) -> dict[str, Held]:
-        """Claim free identities, take over abandoned ones for verification; returns the states by identity."""
+        """Do so for one owner."""
         first: dict[str, Envelope] = {}
         for envelope in envelopes:
             first.setdefault(envelope.identity, envelope)
-        if not first:
-            return {}  # an earlier strategy of the list has deferred the whole unit
-        new = {
-            identity: NewClaim(identity, message.key, owner, to_text(message))
-            for identity, message in sorted(first.items())
-        }
-        return self._taking.ask(_Wanted(owner, new))
+        return self.take_all([Wanted(owner, first)])[0]
 
-    def _take(self, many: Sequence[_Wanted]) -> list[dict[str, Held]]:
+    def take_all(self, wanted: Sequence[Wanted]) -> Sequence[dict[str, Held]]:
+        """Claim free identities, take over abandoned ones for verification; returns for each owner the states by identity."""
+        asked = [
+            _Asked(
+                owner,
+                {
+                    identity: NewClaim(identity, message.key, owner, to_text(message))
+                    for identity, message in sorted(envelopes.items())
+                },
+            )
+            for owner, envelopes in wanted
+        ]
+        if not any(each.new for each in asked):
+            return [{} for _ in asked]  # an earlier strategy of the list has deferred all
+        return self._taking.ask(asked)
+
+    def _take_groups(self, groups: Sequence[Sequence[_Asked]]) -> list[list[dict[str, Held]]]:
+        taken = iter(self._take([asked for group in groups for asked in group]))
+        return [list(islice(taken, len(group))) for group in groups]
+
+    def _take(self, many: Sequence[_Asked]) -> list[dict[str, Held]]:
         new: dict[str, NewClaim] = {}
         for wanted in many:
-            new = {**wanted.new, **new}  # the first unit gets it
+            new.update((identity, claim) for identity, claim in wanted.new.items() if identity not in new)
 
         def work(connection: Connection) -> list[dict[str, Held]]:
             until = self._clock.now() + self._lease
@@ -160,6 +189,10 @@ class ClaimBook:
         """Return none: in the ledger a claim is in doubt from the beginning."""
         return ()
 
+    def start_waits(self, owner: str) -> bool:  # noqa: ARG002
+        """Return False."""
+        return False
+
     def undone(self, identity: str, owner: str) -> bool:
         """Let the handler of a verified claim run; returns whether the claim was still ours."""
         until = self._clock.now() + self._lease
@@ -167,21 +200,16 @@ class ClaimBook:
             self._engine, lambda connection: self._claims.prove_undone(connection, identity, owner, until)
         )
 
-    def finish(
-        self,
-        identity: str,
-        owner: str,
-        *,
-        result: str | None = None,
-        fingerprint: str | None = None,
-        messages: Messages | None = None,
-    ) -> bool:
-        """Record that the effect happened; returns whether the claim was ours.
+    def finish_all(self, ends: Sequence[Finish]) -> Sequence[bool]:
+        """Record that effects happened; returns for each whether the claim was ours.
 
-        `messages` are stored in the same transaction, unless an earlier try whose answer was lost has stored them.
+        Their messages are stored in the same transaction, unless an earlier try whose answer was lost has stored them.
         """
-        also = messages.store if messages is not None else None
-        return self._finishing.ask(End(identity, owner, result, fingerprint, also))
+        return self._finishing.ask([_end(each) for each in ends])
+
+    def _finish_groups(self, groups: Sequence[Sequence[End]]) -> list[list[bool]]:
+        ours = iter(self._finish([end for group in groups for end in group]))
+        return [list(islice(ours, len(group))) for group in groups]
 
     def _finish(self, ends: Sequence[End]) -> list[bool]:
         now = self._clock.now()
@@ -204,6 +232,32 @@ class ClaimBook:
                 connection, identity, owner, ask_at, reason=reason, fingerprint=fingerprint
             ),
         )
+
+    def doubt_all(self, doubts: Sequence[Doubt]) -> None:
+        """Record that several effects may have happened, in one transaction."""
+        now = self._clock.now()
+
+        def work(connection: Connection) -> None:
+            for doubt in sorted(doubts, key=lambda each: each.identity):
+                self._claims.doubt(
+                    connection,
+                    doubt.identity,
+                    doubt.owner,
+                    now,
+                    reason=doubt.reason,
+                    fingerprint=doubt.fingerprint,
+                )
+
+        in_transaction(self._engine, work)
+
+    def drop_all(self, claims: Sequence[tuple[str, str]]) -> None:
+        """Delete claims of several owners in one transaction: identity and owner of each."""
+
+        def work(connection: Connection) -> None:
+            for identity, owner in sorted(claims):
+                self._claims.drop(connection, [identity], owner)
+
+        in_transaction(self._engine, work)
 
     def drop(self, identities: Collection[str], owner: str) -> None:
         """Delete our claims whose handler certainly had no effect."""
@@ -246,3 +300,8 @@ class ClaimBook:
     def _shared(self, work: Callable[[Connection], Result], jobs: int) -> Result:
         """Run it once for several threads; a thread whose own job is blocked by a lock waits for that lock alone."""
         return in_transaction(self._engine, work, tries=TRIES if jobs == 1 else 1)
+
+
+def _end(end: Finish) -> End:
+    also = end.messages.store if end.messages is not None else None
+    return End(end.identity, end.owner, end.result, end.fingerprint, also)

@@ -9,7 +9,7 @@ from oncemq.ledger.records.claims import Claim, State
 from oncemq.message.stored import from_text
 from oncemq_strategies.claims.base import ASK_AGAIN, Keeper
 from oncemq_strategies.claims.ledger_claims import ClaimBook
-from oncemq_strategies.claims.stored_messages import OfVerify
+from oncemq_strategies.claims.stored_messages import Finish, OfVerify
 from oncemq_strategies.claims.verify import Asked, Asker, Unanswered
 from oncemq_strategies.common.results import stored_or_none
 
@@ -79,13 +79,9 @@ class Reconciler:
     def _write(self, claim: Claim, owner: str, asked: Asked) -> Reconciled:
         identity, answer = claim.identity, asked.answer
         if isinstance(answer, Done):
-            self._book.finish(
-                identity,
-                owner,
-                result=stored_or_none(answer.result),
-                fingerprint=claim.fingerprint,
-                messages=OfVerify(self._scope, asked.published) if asked.published else None,
-            )
+            messages = OfVerify(self._scope, asked.published) if asked.published else None
+            result = stored_or_none(answer.result)
+            self._book.finish_all([Finish(identity, owner, result, claim.fingerprint, messages)])
             return Reconciled(claim.key, identity, "done", "")
         if isinstance(answer, NotDone):
             self._book.drop_verified(identity, owner)

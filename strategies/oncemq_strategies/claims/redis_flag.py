@@ -52,8 +52,9 @@ class RedisFlag(Claiming):
     The handler's result is kept as JSON (at most 64 KiB) and given to a duplicate.
 
     A dead process leaves flags, and its unacknowledged messages are redelivered. After `lease` the worker that receives
-    one compares: a handler that was never called runs now; for one that was called, `verify` is asked first. So there
-    is nothing to reconcile in the background, and `oncemq reconcile` ignores flags.
+    one asks `verify`, or with `in_doubt: run` runs its handler. Without both the flag also says whether the handler was
+    called: one that never was runs now. So there is nothing to reconcile in the background, and `oncemq reconcile`
+    ignores flags.
     """
 
     _duplicate = DUPLICATE_IN_REDIS
@@ -69,11 +70,14 @@ class RedisFlag(Claiming):
         self._scope, self._consumer = scope, scope.consumer
         self.stores_outgoing = scope.engine is not None
         self._asker = asker
+        self.ends_together = asker.can_ask
         self._fingerprint = fingerprint
         self._ttl = ttl
         self._client = scope.redis
         if scope.redis is not None:
-            self._flags = Flags(scope.redis, scope.consumer, lease=lease, engine=scope.engine, **ttl)
+            self._flags = Flags(
+                scope.redis, scope.consumer, lease=lease, engine=scope.engine, begun=asker.can_ask, **ttl
+            )
             self._book = self._flags
             self._keeper = ClaimKeeper(self._flags.renew, lease)
 

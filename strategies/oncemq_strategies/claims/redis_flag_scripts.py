@@ -16,7 +16,7 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 """
 
-# KEYS flag · ARGV owner, lease in ms, time to live in ms, key
+# KEYS flag · ARGV owner, lease in ms, time to live in ms, key, pending or started
 # → {'ours'} | {'foreign'} | {'success', result or '', print} | {'doubt', reason, print}
 CLAIM = Script(
     _NOW
@@ -32,7 +32,7 @@ if state and state ~= 'failed' then
     if tonumber(flag[3]) > now then return {'foreign'} end
 end
 if not state or state == 'pending' then
-    redis.call('hset', KEYS[1], 'state', 'pending', 'owner', owner, 'until', now + ARGV[2], 'key', ARGV[4])
+    redis.call('hset', KEYS[1], 'state', ARGV[5], 'owner', owner, 'until', now + ARGV[2], 'key', ARGV[4])
     redis.call('pexpire', KEYS[1], ARGV[3])
     return {'ours'}
 end

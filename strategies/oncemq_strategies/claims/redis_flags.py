@@ -3,6 +3,7 @@
 import json
 import random
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import islice
@@ -16,14 +17,16 @@ from oncemq.message.envelope import Envelope
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument, Call, Script
 from oncemq.redis.faults import Failure
-from oncemq_strategies.claims.ledger_claims import Held, Phase
+from oncemq_strategies.claims.ledger_claims import Held, Phase, Wanted
 from oncemq_strategies.claims.redis_flag_scripts import CLAIM, DROP, FINISH, FORGET, MOVE, RENEW
-from oncemq_strategies.claims.stored_messages import Messages
+from oncemq_strategies.claims.stored_messages import Doubt, Finish, Messages
 from oncemq_strategies.common.coalescing import Together
 from oncemq_strategies.common.own_transaction import in_transaction
 from oncemq_strategies.common.redis_marks import key_in_redis
 
 _JITTER = 0.1
+_SHARE = 3
+"""A claim older than this part of its lease is looked at again before its handler begins."""
 
 
 class Flags:
@@ -47,15 +50,18 @@ class Flags:
         success: timedelta,
         failed: timedelta,
         engine: Engine | None = None,
+        begun: bool = False,
     ) -> None:
         self._client = client
         self._engine = engine
         self._consumer = consumer
         self._scope: str | None = None
+        self._claimed = "started" if begun else "pending"
         self._lease = _milliseconds(lease)
         self._success = success
         self._failed = failed
         self._mine: dict[str, set[str]] = {}
+        self._since: dict[str, float] = {}
         self._mutex = threading.Lock()
         self._calling = Together(self._call)
 
@@ -66,19 +72,31 @@ class Flags:
         return key_in_redis("flag", self._scope, identity)
 
     def take(self, envelopes: Iterable[Envelope], owner: str) -> dict[str, Held]:
-        """Claim free identities and take over abandoned ones; returns the state of each, by identity.
+        """Do so for one owner."""
+        first: dict[str, Envelope] = {}
+        for envelope in envelopes:
+            first.setdefault(envelope.identity, envelope)
+        return self.take_all([Wanted(owner, first)])[0]
+
+    def take_all(self, wanted: Sequence[Wanted]) -> Sequence[dict[str, Held]]:
+        """Claim free identities and take over abandoned ones; returns for each owner the state of each, by identity.
 
         Raises:
             RedisUnavailable: not every answer arrived; some may be claimed.
         """
-        keys: dict[str, str] = {}
-        for envelope in envelopes:
-            keys.setdefault(envelope.identity, envelope.key)
+        now = time.monotonic()
         with self._mutex:
-            self._mine.setdefault(owner, set()).update(keys)
+            for owner, envelopes in wanted:
+                self._mine.setdefault(owner, set()).update(envelopes)
+                self._since.setdefault(owner, now)
         lives = self._lives_held()
-        answers = self._each(keys, lambda wanted: (CLAIM, (owner, self._lease, lives, keys[wanted])))
-        return {identity: _held(answer) for identity, answer in zip(keys, answers, strict=True)}
+        calls = [
+            Call.of(CLAIM, [self.name(identity)], (owner, self._lease, lives, envelope.key, self._claimed))
+            for owner, envelopes in wanted
+            for identity, envelope in envelopes.items()
+        ]
+        answers = iter(self._all(calls))
+        return [{identity: _held(next(answers)) for identity in envelopes} for _, envelopes in wanted]
 
     def try_out(self, identity: str) -> None:
         """Claim an identity that no message has, and drop the claim.
@@ -87,36 +105,48 @@ class Flags:
             RedisUnavailable: no answer.
             RedisRefused: the Redis user lacks the permission.
         """
-        self._each([identity], lambda _: (CLAIM, (identity, self._lease, self._lives_held(), identity)))
+        self._each(
+            [identity], lambda _: (CLAIM, (identity, self._lease, self._lives_held(), identity, "pending"))
+        )
         self._each([identity], lambda _: (DROP, (identity,)))
 
     def start(self, identities: Sequence[str], owner: str) -> Sequence[str]:
         """Record that the handlers of these begin now; returns those that are no longer ours."""
+        if not self.start_waits(owner):
+            return ()
         answers = self._each(identities, lambda _: (MOVE, (owner, self._lease, "pending", "started")))
         return [identity for identity, answer in zip(identities, answers, strict=True) if answer != 1]
 
+    def start_waits(self, owner: str) -> bool:
+        """Return whether claims do not say yet that their handlers begin, or are so old that they may have been lost."""
+        age = (time.monotonic() - self._since.get(owner, 0.0)) * 1000
+        return self._claimed != "started" or age > self._lease / _SHARE
+
     def undone(self, identity: str, owner: str) -> bool:
         """Let the handler of a verified claim run; returns whether the claim was still ours."""
-        return self._one(identity, MOVE, owner, self._lease, "checking", "pending")
+        return self._one(identity, MOVE, owner, self._lease, "checking", self._claimed)
 
-    def finish(
-        self,
-        identity: str,
-        owner: str,
-        *,
-        result: str | None = None,
-        fingerprint: str | None = None,
-        messages: Messages | None = None,
-    ) -> bool:
-        """Record that the effect happened; returns whether the claim was ours.
+    def finish_all(self, ends: Sequence[Finish]) -> Sequence[bool]:
+        """Record that effects happened, in one round trip; returns for each whether the claim was ours.
 
-        `messages` are stored in the database before: if a process dies in between, they are sent and `verify` is asked.
+        Their messages are stored in the database before: if a process dies in between, they are sent and `verify` is asked.
         """
-        if messages is not None and self._engine is not None and not messages.committed:
-            in_transaction(self._engine, messages.store)
-            messages.committed = True
-        lives = _jittered(self._success)
-        return self._one(identity, FINISH, owner, "success", lives, result or "", fingerprint or "", "")
+        self._store([end.messages for end in ends if end.messages is not None])
+        calls = [
+            Call.of(
+                FINISH,
+                [self.name(end.identity)],
+                (end.owner, "success", _jittered(self._success), end.result or "", end.fingerprint or "", ""),
+            )
+            for end in ends
+        ]
+        return [answer == 1 for answer in self._all(calls)]
+
+    def _store(self, messages: Sequence[Messages]) -> None:
+        for each in messages:
+            if self._engine is not None and not each.committed:
+                in_transaction(self._engine, each.store)
+                each.committed = True
 
     def doubt(
         self,
@@ -128,8 +158,33 @@ class Flags:
         fingerprint: str | None = None,
     ) -> bool:
         """Record that the effect may have happened; returns whether the claim was ours."""
-        lives = _jittered(self._failed)
-        return self._one(identity, FINISH, owner, "failed", lives, "", fingerprint or "", storable(reason))
+        return self._doubt([Doubt(identity, owner, reason, fingerprint)]) == [True]
+
+    def doubt_all(self, doubts: Sequence[Doubt]) -> None:
+        """Record that several effects may have happened, in one round trip."""
+        self._doubt(doubts)
+
+    def _doubt(self, doubts: Sequence[Doubt]) -> list[bool]:
+        calls = [
+            Call.of(
+                FINISH,
+                [self.name(doubt.identity)],
+                (
+                    doubt.owner,
+                    "failed",
+                    _jittered(self._failed),
+                    "",
+                    doubt.fingerprint or "",
+                    storable(doubt.reason),
+                ),
+            )
+            for doubt in doubts
+        ]
+        return [answer == 1 for answer in self._all(calls)]
+
+    def drop_all(self, claims: Sequence[tuple[str, str]]) -> None:
+        """Delete claims of several owners in one round trip: identity and owner of each."""
+        self._all([Call.of(DROP, [self.name(identity)], (owner,)) for identity, owner in claims])
 
     def drop(self, identities: Sequence[str], owner: str) -> None:
         """Delete our claims whose handler certainly had no effect."""
@@ -158,6 +213,7 @@ class Flags:
         """Stop renewing the claims of this owner."""
         with self._mutex:
             self._mine.pop(owner, None)
+            self._since.pop(owner, None)
 
     def _lives_held(self) -> int:
         """Return how long Redis keeps an unrenewed flag: its lease, then as any outcome."""
@@ -171,6 +227,9 @@ class Flags:
         for identity in identities:
             script, arguments = what(identity)
             calls.append(Call.of(script, [self.name(identity)], arguments))
+        return self._all(calls)
+
+    def _all(self, calls: Sequence[Call]) -> list[Any]:
         return _all_well(self._calling.ask(calls)) if calls else []
 
     def _call(self, many: Sequence[Sequence[Call]]) -> list[list[Any]]:

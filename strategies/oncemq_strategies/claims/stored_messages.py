@@ -1,7 +1,7 @@
 """Stores messages published by handlers and `verify` together with the end of their claim."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -61,6 +61,40 @@ class OfVerify:
 
 Messages = OfHandler | OfVerify
 """Messages that are stored with the end of one claim."""
+
+
+class Finish(NamedTuple):
+    """An effect that has happened.
+
+    Args:
+        identity: of the message.
+        owner: the token of its claim.
+        result: what the handler returned, as JSON.
+        fingerprint: of the content, if it is compared.
+        messages: published by the handler or `verify`.
+    """
+
+    identity: str
+    owner: str
+    result: str | None = None
+    fingerprint: str | None = None
+    messages: Messages | None = None
+
+
+class Doubt(NamedTuple):
+    """An effect that may have happened.
+
+    Args:
+        identity: of the message.
+        owner: the token of its claim.
+        reason: why it is not known.
+        fingerprint: of the content, if it is compared.
+    """
+
+    identity: str
+    owner: str
+    reason: str
+    fingerprint: str | None = None
 
 
 def check_messages(name: str, asker: Asker, facts: ConsumerFacts) -> Iterable[Problem]:

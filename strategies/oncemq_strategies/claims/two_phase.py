@@ -35,7 +35,8 @@ class TwoPhase(Claiming):
 
     - `verify: "module:function"`: called with the Envelope when a handler was interrupted or failed, so that its
       outcome is unknown; returns `Done(result)`, `NotDone` or `Unknown`. Without it, and after `Unknown`, the message
-      becomes a dead letter for an operator to look at.
+      becomes a dead letter for an operator to look at. With it, claims and outcomes of many messages are written at
+      once: it is asked about all that a dead process had claimed and not recorded as done.
     - `lease: 60s`: how long a dead process's claim is respected. A live one renews its claims.
     - `fingerprint: [body.amount, …]`: the same identity with other content is a Conflict.
 
@@ -52,6 +53,7 @@ class TwoPhase(Claiming):
     def __init__(self, scope: Scope, asker: Asker, lease: timedelta, fingerprint: Fingerprint | None) -> None:
         self._scope, self._consumer = scope, scope.consumer
         self._asker = asker
+        self.ends_together = asker.can_ask
         self._lease = lease
         self._fingerprint = fingerprint
         if scope.engine is not None:

@@ -13,6 +13,7 @@ from oncemq.errors import InfrastructureError, StrategyBug
 Failed = Callable[[str, BaseException], None]
 """Called with what was done, and an error that changes nothing."""
 
+_AROUND = ("reserve", "save", "confirm", "release")
 _DOES_NOT_FIT = frozenset({Outcome.REJECT, Outcome.RETRY})
 _WAITS = frozenset({Outcome.WAIT, Outcome.PARKED})
 
@@ -28,6 +29,8 @@ class Chain:
         one_per_key: a unit may hold at most one item of a key.
         max_batch: the most items of a unit; None = any number.
         joins: a call of a batch handler may have several messages of a key; a copy is decided after its first message.
+        ends_together: claims and ends of several handlers of direct units are written together, by `reserves_of_all` and
+            `saves_of_all`.
         stores_outgoing: a strategy stores the messages published by handlers of direct units.
         second_look: an item that violated a unique constraint runs once more before it counts as failed.
     """
@@ -39,14 +42,18 @@ class Chain:
         "counts",
         "decides",
         "divisible",
+        "ends_together",
         "joins",
         "loads",
+        "loads_that_wait",
         "max_batch",
         "one_per_key",
         "records",
         "releases",
         "reserves",
+        "reserves_of_all",
         "saves",
+        "saves_of_all",
         "second_look",
         "stores_outgoing",
         "writes",
@@ -71,6 +78,12 @@ class Chain:
         )
         self.second_look = any(strategy.second_look for strategy in strategies)
         self.joins = all(strategy.by_identity for strategy in strategies)
+        self.saves_of_all = [member.save_all for member in strategies if _overrides(member, "save")]
+        self.reserves_of_all = [member.reserve_all for member in strategies if _overrides(member, "reserve")]
+        self.loads_that_wait = [member.load_waits for member in strategies if _overrides(member, "load")]
+        self.ends_together = bool(self.saves_of_all) and all(
+            member.ends_together for member in strategies if any(_overrides(member, hook) for hook in _AROUND)
+        )
         self.stores_outgoing = any(strategy.stores_outgoing for strategy in strategies)
         self.divisible = not any(strategy.parks for strategy in strategies)
         self.one_per_key = any(strategy.traits.one_per_key for strategy in strategies)
@@ -87,6 +100,15 @@ class Chain:
         except Exception as error:
             return as_engine_error(error, "reserve")
         return None
+
+    def reserve_all(self, units: Sequence[Unit]) -> list[InfrastructureError | StrategyBug | None]:
+        """Let every strategy reserve for all units at once; returns for each why it cannot run."""
+        try:
+            for hook in self.reserves_of_all:
+                hook(units)
+        except Exception:
+            return [self.reserve(unit) for unit in units]
+        return [None] * len(units)
 
     def release(self, unit: Unit, failed: Failed) -> None:
         """Let every strategy release what it acquired, in reverse order; errors are reported and change nothing."""
@@ -143,5 +165,8 @@ class Chain:
 
 
 def _overridden(strategies: Sequence[Strategy], name: str) -> list[Any]:
-    plain = getattr(Strategy, name)
-    return [getattr(strategy, name) for strategy in strategies if getattr(type(strategy), name) is not plain]
+    return [getattr(strategy, name) for strategy in strategies if _overrides(strategy, name)]
+
+
+def _overrides(strategy: Strategy, name: str) -> bool:
+    return getattr(type(strategy), name) is not getattr(Strategy, name)

@@ -3,13 +3,13 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from oncemq.common.sharding import Layout
-from oncemq.contracts.unit import Unit
+from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import PROCEED, RETURNED, Outcome, Verdict
 from oncemq.engine.base.items import make_items
 from oncemq.engine.base.strategy_chain import Failed
@@ -17,7 +17,8 @@ from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.crash.flight_recorder import IDLE, AnyRecorder
 from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.settlement.settler import Settler
-from oncemq.engine.workers.direct_unit import before, handle_async
+from oncemq.engine.workers.direct_unit import before, handle_async, load_waits
+from oncemq.engine.workers.outcome_writer import LoopOutcomes, OutcomeWriter
 from oncemq.engine.workers.worker import ShardRuntime, TakeResult, Trouble, by_key
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
@@ -37,6 +38,10 @@ class InFlightSlot:
     slot: TimeLimitSlot
 
 
+_Reserved = tuple[Unit, Trouble | None]
+"""What was reserved for one message, and why it cannot run."""
+
+
 @dataclass(slots=True, eq=False)
 class _KeyRun:
     """Messages of one key that were taken together, and run one after the other."""
@@ -47,14 +52,15 @@ class _KeyRun:
 
 @dataclass(slots=True)
 class _Finished:
-    """Outcomes that can be settled: verdicts with their seconds, and keys to release afterwards."""
+    """Outcomes that can be settled: verdicts with their seconds, units to release, and keys to release afterwards."""
 
     verdicts: list[tuple[Delivery, Verdict]] = field(default_factory=list)
     seconds: float = 0.0
     over: list[_KeyRun] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.verdicts or self.over)
+        return bool(self.verdicts or self.over or self.units)
 
 
 class AsyncWorker:
@@ -88,6 +94,7 @@ class AsyncWorker:
         self._failed = failed
         self._track = by_key(tracks, layout)
         chain = tracks[0].chain
+        self._outcomes: dict[OutcomeWriter, LoopOutcomes] = {}
         limit = consumer.plan.soft_limit
         self._soft = limit.total_seconds() if limit is not None else None
         self._finished = _Finished()
@@ -166,22 +173,57 @@ class AsyncWorker:
             await self._freed.wait()
 
     def _start(self, taken: list[Delivery]) -> None:
-        """Start one task per key: its messages run one after the other."""
+        """Start one task per key: its messages run one after the other; the first ones are reserved together."""
         self._consumer.started(taken)
         by_key: dict[str, list[Delivery]] = {}
         for delivery in taken:
             by_key.setdefault(delivery.key, []).append(delivery)
+        together: dict[OutcomeWriter, list[tuple[_KeyRun, InFlightSlot]]] = {}
         for deliveries in by_key.values():
-            task = asyncio.create_task(self._key(_KeyRun(deliveries), self._free.pop()))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            keyrun, seat = _KeyRun(deliveries), self._free.pop()
+            writer = self._track(deliveries[0].key).writer
+            if writer is not None and self._may_start(deliveries[0]):
+                together.setdefault(writer, []).append((keyrun, seat))
+            else:
+                self._spawn(self._key(keyrun, seat))
+        for group in together.values():
+            self._spawn(self._reserved(group))
 
-    async def _key(self, keyrun: _KeyRun, seat: InFlightSlot) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _may_start(self, delivery: Delivery) -> bool:
+        consumer = self._consumer
+        return (
+            not delivery.suspect
+            and consumer.judge_unrun(delivery) is None
+            and consumer.must_wait(delivery) is None
+        )
+
+    async def _reserved(self, group: list[tuple[_KeyRun, InFlightSlot]]) -> None:
+        """Reserve the first message of each key, at once, then start the tasks."""
+        firsts = [keyrun.deliveries[0] for keyrun, _ in group]
+        units = [self._consumer.unit([first], float("inf")) for first in firsts]
+        try:
+            troubles = await asyncio.to_thread(self._track(firsts[0].key).chain.reserve_all, units)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            for keyrun, seat in group:
+                self._break(keyrun, seat, error)
+            return
+        for (keyrun, seat), unit, trouble in zip(group, units, troubles, strict=True):
+            self._spawn(self._key(keyrun, seat, (unit, trouble)))
+
+    async def _key(self, keyrun: _KeyRun, seat: InFlightSlot, reserved: _Reserved | None = None) -> None:
         clock, hands = self._consumer.clock.monotonic, keyrun.hands
         try:
             for delivery in keyrun.deliveries:
                 began = clock()
-                verdict = RETURNED if hands.held else await self._one(delivery, seat)
+                verdict = RETURNED if hands.held else await self._one(delivery, seat, reserved)
+                reserved = None
                 verdict = self._consumer.immediately(delivery, verdict)
                 hands.keep(delivery, verdict, self._settler.held_too_long)
                 self._finished.verdicts.append((delivery, verdict))
@@ -191,40 +233,47 @@ class AsyncWorker:
             # The loop ends for another reason, of which these messages are innocent.
             raise
         except BaseException as error:
-            self._consumer.charge(keyrun.deliveries)
-            self._broken = error
+            self._break(keyrun, seat, error)
+        else:
+            self._end(keyrun, seat)
+
+    def _break(self, keyrun: _KeyRun, seat: InFlightSlot, error: BaseException) -> None:
+        self._consumer.charge(keyrun.deliveries)
+        self._broken = error
+        self._end(keyrun, seat)
+
+    def _end(self, keyrun: _KeyRun, seat: InFlightSlot) -> None:
         # The key is released only now: none of its messages may run concurrently with another.
         self._finished.over.append(keyrun)
         self._free.append(seat)
         self._changed.set()
         self._freed.set()
 
-    async def _one(self, delivery: Delivery, seat: InFlightSlot) -> Verdict:
-        unrun = self._consumer.judge_unrun(delivery)
-        if unrun is not None:
-            return unrun
-        waits = self._consumer.must_wait(delivery)
-        if waits is not None:
-            return waits
+    async def _one(self, delivery: Delivery, seat: InFlightSlot, reserved: _Reserved | None) -> Verdict:
+        if reserved is None:
+            unrun = self._consumer.judge_unrun(delivery) or self._consumer.must_wait(delivery)
+            if unrun is not None:
+                return unrun
         if delivery.envelope is not None:
             seat.recorder.begin([delivery.envelope])
         if not delivery.suspect:
-            return await self._run(delivery, seat)
+            return await self._run(delivery, seat, reserved)
         await asyncio.to_thread(self._alone.acquire)
         try:
-            return await self._run(delivery, seat)
+            return await self._run(delivery, seat, reserved)
         finally:
             self._alone.release()
 
-    async def _run(self, delivery: Delivery, seat: InFlightSlot) -> Verdict:
-        unit = self._consumer.unit([delivery], float("inf"))
-        chain, shards = self._track(delivery.key).chain, self._consumer.shards
+    async def _run(self, delivery: Delivery, seat: InFlightSlot, reserved: _Reserved | None) -> Verdict:
+        track, shards = self._track(delivery.key), self._consumer.shards
         seat.recorder.index[0] = 1
+        unit, trouble = reserved or (self._consumer.unit([delivery], float("inf")), None)
         try:
-            trouble = await self._blocked(lambda: chain.reserve(unit))
+            if reserved is None:
+                trouble = await self._blocked(lambda: track.chain.reserve(unit))
             if trouble is not None:
                 return self._troubled(delivery, trouble)
-            verdict = unit.verdicts.get(delivery) or await self._handle(unit, delivery, seat.slot)
+            verdict = unit.verdicts.get(delivery) or await self._handle(unit, delivery, seat)
         except (StrategyBug, InfrastructureError) as error:
             return self._troubled(delivery, error)
         else:
@@ -233,26 +282,49 @@ class AsyncWorker:
             return verdict
         finally:
             seat.recorder.index[0] = IDLE
-            await self._blocked(lambda: chain.release(unit, self._failed))
+            if track.writer is None:
+                await self._blocked(lambda: track.chain.release(unit, self._failed))
+            else:
+                self._finished.units.append(unit)
 
-    async def _handle(self, unit: Unit, delivery: Delivery, slot: TimeLimitSlot) -> Verdict:
+    async def _handle(self, unit: Unit, delivery: Delivery, seat: InFlightSlot) -> Verdict:
         plan, track = self._consumer.plan, self._track(delivery.key)
         item = make_items([delivery], plan.reader)[0]
         run = track.finisher.run_of(unit, item)
-        await self._blocked(lambda: before(track.chain, run, item))
+        if track.writer is not None and not load_waits(track.chain, run):
+            before(track.chain, run, item)
+        else:
+            await self._blocked(lambda: before(track.chain, run, item))
         ran = item.verdict is PROCEED
         if ran:
             now_handling((plan.name, item.envelope))
-            slot.started = self._consumer.clock.monotonic()
+            seat.slot.started = self._consumer.clock.monotonic()
             item.verdict = await handle_async(
                 track.handler, run, item, self._soft, lambda: self._overdue(delivery)
             )
-            slot.started = 0.0
+            seat.slot.started = 0.0
             now_handling(None)
-        await self._blocked(lambda: track.finisher.finish(run, item, ran=ran))
+        if ran and track.writer is not None:
+            await self._save(track.writer, track, run, item, seat)
+        else:
+            await self._blocked(lambda: track.finisher.finish(run, item, ran=ran))
         for follower in run.follow:
             self._consumer.scheduler.put([follower])
         return item.verdict or RETURNED
+
+    async def _save(
+        self, writer: OutcomeWriter, track: ShardRuntime, run: Run, item: Item, seat: InFlightSlot
+    ) -> None:
+        if run.outgoing and not track.chain.stores_outgoing:
+            await asyncio.to_thread(track.finisher.prepare, run, item)
+        else:
+            track.finisher.prepare(run, item)
+        # From here on it waits for others: if the process dies, it is none of its doing.
+        seat.recorder.index[0] = IDLE
+        outcomes = self._outcomes.get(writer)
+        if outcomes is None:
+            outcomes = self._outcomes[writer] = LoopOutcomes(writer)
+        await outcomes.save(run, item)
 
     def _overdue(self, delivery: Delivery) -> None:
         plan = self._consumer.plan
@@ -288,6 +360,8 @@ class AsyncWorker:
             self._freed.set()
 
     def _settle(self, finished: _Finished) -> None:
+        for unit in finished.units:
+            self._track(unit.deliveries[0].key).chain.release(unit, self._failed)
         pairs = finished.verdicts
         self._consumer.observers.judged(self._consumer.plan.name, pairs)
         self._settler.settle(pairs)

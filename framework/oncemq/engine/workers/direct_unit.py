@@ -11,17 +11,19 @@ from oncemq.common.clock import Clock
 from oncemq.common.error_text import is_a
 from oncemq.contracts.unit import Item, Outbox, Outgoing, Run, Unit
 from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
-from oncemq.engine.base.error_verdicts import as_engine_error, judge
+from oncemq.engine.base.error_verdicts import as_engine_error, fault_of, judge
 from oncemq.engine.base.items import make_item
 from oncemq.engine.base.strategy_chain import Chain, Failed
 from oncemq.engine.crash.flight_recorder import IDLE, AnyRecorder
 from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.workers.failure_isolation import UnitResult, open_deliveries
+from oncemq.engine.workers.outcome_writer import Ended, OutcomeWriter, UnitOutcomes
 from oncemq.errors import InfrastructureError, StrategyBug, TimeLimitExceeded
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.observe.logs import now_handling
+from oncemq.retry.classify import Fault
 
 Step = Callable[[], None]
 Trouble = InfrastructureError | StrategyBug
@@ -66,6 +68,10 @@ class Finisher:
         self._send = send
         self._outbox = outbox
 
+    def writer(self, clock: Clock) -> OutcomeWriter:
+        """Return what saves the outcomes of several items at once, in a thread."""
+        return OutcomeWriter(self.save_all, self._troubled, self._give_up, self._sleep, clock.monotonic)
+
     def run_of(self, unit: Unit, item: Item) -> Run:
         """Return the item's own run."""
         run = Run(unit, [item])
@@ -96,6 +102,44 @@ class Finisher:
         except Culprits as culprits:
             item.verdict = culprits.verdicts.get(item, item.verdict)
             return
+        self._tell_committed(run)
+
+    def save_all(self, ended: Sequence[Ended]) -> list[Ended]:
+        """Save the outcomes of several items; returns those that could not be saved, with their `trouble`.
+
+        Where saving fails it is tried in ever smaller parts, so that one outcome that cannot be saved stops no other.
+        """
+        try:
+            without_culprits(lambda: self._save_runs(ended), "save")
+        except (StrategyBug, InfrastructureError) as trouble:
+            away = isinstance(trouble, InfrastructureError) and fault_of(trouble) is not Fault.TRANSIENT
+            if away or len(ended) == 1:
+                for each in ended:
+                    each.trouble = trouble
+                return list(ended)
+            middle = len(ended) // 2
+            return [*self.save_all(ended[:middle]), *self.save_all(ended[middle:])]
+        for each in ended:
+            each.trouble = None
+            self._tell_committed(each.run)
+        return []
+
+    def _save_runs(self, ended: Sequence[Ended]) -> None:
+        runs = [each.run for each in ended]
+        for save in self._chain.saves_of_all:
+            save(runs)
+
+    def prepare(self, run: Run, item: Item) -> None:
+        """Execute the steps before `save` for an item whose handler was called.
+
+        Raises:
+            StrategyBug: a hook failed, and the process ends.
+            InfrastructureError: the same, caused by the database.
+        """
+        for doing, step in self._first_steps(run, item):
+            self._insist(doing, step)
+
+    def _tell_committed(self, run: Run) -> None:
         for committed in self._chain.committeds:
             try:
                 committed(run)
@@ -107,6 +151,13 @@ class Finisher:
             self._outbox.postpone(run.consumer, later)
 
     def _steps(self, run: Run, item: Item) -> Iterator[tuple[str, Step]]:
+        yield from self._first_steps(run, item)
+        for save in self._chain.saves:
+            yield "save", lambda save=save: save(run)  # type: ignore[misc]
+        for confirm in self._chain.confirms:
+            yield "confirm", lambda confirm=confirm: confirm(run)  # type: ignore[misc]
+
+    def _first_steps(self, run: Run, item: Item) -> Iterator[tuple[str, Step]]:
         if self._chain.stores_outgoing:
             run.published = run.outgoing or ()
         elif run.outgoing:
@@ -119,12 +170,19 @@ class Finisher:
         if item.verdict is not None and item.verdict.final:
             for record in self._chain.records:
                 yield "record", lambda record=record: record(run, item)  # type: ignore[misc]
-        for save in self._chain.saves:
-            yield "save", lambda save=save: save(run)  # type: ignore[misc]
-        for confirm in self._chain.confirms:
-            yield "confirm", lambda confirm=confirm: confirm(run)  # type: ignore[misc]
 
     def _insist(self, doing: str, step: Step) -> None:
+        try:
+            with_bugs(step, doing)
+        except (StrategyBug, InfrastructureError) as error:
+            self._repeat(doing, step, [error])
+
+    def _repeat(self, doing: str, step: Step, failed: list[Trouble]) -> None:
+        def once() -> None:
+            if failed:
+                raise failed.pop()
+            with_bugs(step, doing)
+
         retrying = Retrying(
             retry=retry_if_exception_type((InfrastructureError, StrategyBug)),
             wait=wait_random_exponential(multiplier=0.05, max=_LONGEST_WAIT),
@@ -133,7 +191,7 @@ class Finisher:
             sleep=self._pause,
             reraise=True,
         )
-        retrying(with_bugs, step, doing)
+        retrying(once)
 
     def _pause(self, seconds: float) -> None:
         self._sleep(seconds)
@@ -158,6 +216,18 @@ def with_bugs(work: Step, doing: str) -> None:
         raise as_engine_error(error, doing) from error
 
 
+def without_culprits(work: Step, doing: str) -> None:
+    """Do `work`, as `with_bugs`, where Culprits cannot be heeded.
+
+    Raises:
+        StrategyBug, InfrastructureError: raised by the hook, or derived from its error.
+    """
+    try:
+        with_bugs(work, doing)
+    except Culprits as culprits:
+        raise StrategyBug(f"{doing} raised Culprits: only save and confirm of one item may") from culprits
+
+
 class DirectRunner:
     """Runs the items of direct units one after the other.
 
@@ -170,6 +240,7 @@ class DirectRunner:
         clock: the source of time.
         failed: called with errors that change nothing.
         finisher: executes the steps after the handler.
+        writer: saves how handlers ended, together with others; None = each at once.
     """
 
     def __init__(
@@ -182,6 +253,7 @@ class DirectRunner:
         clock: Clock,
         failed: Failed,
         finisher: Finisher,
+        writer: OutcomeWriter | None = None,
     ) -> None:
         self._chain = chain
         self._handler = handler
@@ -191,6 +263,7 @@ class DirectRunner:
         self._clock = clock
         self._failed = failed
         self._finisher = finisher
+        self._writer = writer
         self._consumer = ""
         self._asks = bool(chain.loads or chain.decides)
 
@@ -199,7 +272,11 @@ class DirectRunner:
         result = UnitResult()
         self._consumer = unit.consumer.partition(".")[2]
         try:
+            began = self._clock.monotonic()
             result.trouble = self._chain.reserve(unit)
+            if self._writer is not None:
+                # The time counts from the first effect: claiming for many takes no longer than for one.
+                _did_not_count(unit, self._clock.monotonic() - began)
             if result.trouble is not None:
                 result.verdicts = dict.fromkeys(unit.deliveries, RETURNED)
                 return result
@@ -214,19 +291,39 @@ class DirectRunner:
     def _run_all(self, unit: Unit, todo: list[Delivery], result: UnitResult) -> None:
         self._recorder.begin([delivery.envelope for delivery in todo if delivery.envelope is not None])
         held: set[str] = set()
-        for position, delivery in enumerate(todo, 1):
-            late = position > 1 and self._clock.monotonic() > unit.deadline
-            if late or result.trouble is not None or delivery.key in held:
-                verdict = RETURNED
-            else:
-                self._recorder.index[0] = position
-                verdict = self._run_one(unit, delivery, result)
-                self._recorder.index[0] = IDLE
-            result.verdicts[delivery] = verdict
-            if verdict.holds_key:
-                held.add(delivery.key)
+        outcomes = UnitOutcomes(self._writer) if self._writer is not None else None
+        try:
+            for position, delivery in enumerate(todo, 1):
+                late = position > 1 and self._clock.monotonic() > unit.deadline
+                if late or result.trouble is not None or delivery.key in held:
+                    verdict = RETURNED
+                else:
+                    if outcomes is not None and outcomes.has_unsaved(delivery):
+                        self._wait(unit, outcomes)
+                    self._recorder.index[0] = position
+                    verdict = self._run_one(unit, delivery, result, outcomes)
+                    self._recorder.index[0] = IDLE
+                result.verdicts[delivery] = verdict
+                if verdict.holds_key:
+                    held.add(delivery.key)
+        finally:
+            self._recorder.index[0] = IDLE
+            if outcomes is not None:
+                self._wait(unit, outcomes)
+        for ended in outcomes.ended if outcomes is not None else ():
+            if ended.trouble is not None:
+                result.trouble = ended.trouble
+                result.verdicts[ended.item.delivery] = RETURNED
+            result.follow += ended.run.follow
 
-    def _run_one(self, unit: Unit, delivery: Delivery, result: UnitResult) -> Verdict:
+    def _wait(self, unit: Unit, outcomes: UnitOutcomes) -> None:
+        began = self._clock.monotonic()
+        outcomes.wait()
+        _did_not_count(unit, self._clock.monotonic() - began)
+
+    def _run_one(
+        self, unit: Unit, delivery: Delivery, result: UnitResult, outcomes: UnitOutcomes | None
+    ) -> Verdict:
         item = make_item(delivery, self._reader)
         run = self._finisher.run_of(unit, item)
         try:
@@ -235,6 +332,10 @@ class DirectRunner:
             ran = not self._asks or item.verdict is PROCEED
             if ran:
                 item.verdict = self._handle(run, item)
+                if outcomes is not None:
+                    self._finisher.prepare(run, item)
+                    outcomes.add(run, item)
+                    return item.verdict
             self._finisher.finish(run, item, ran=ran)
         except (StrategyBug, InfrastructureError) as trouble:
             result.trouble = trouble
@@ -257,16 +358,30 @@ class DirectRunner:
         return PROCEED
 
 
+def _did_not_count(unit: Unit, seconds: float) -> None:
+    unit.deadline += seconds
+    unit.waited += seconds
+
+
+def load_waits(chain: Chain, run: Run) -> bool:
+    """Return whether `before` may wait for a server or the user's code.
+
+    Raises:
+        StrategyBug: a hook failed.
+    """
+    try:
+        return any(waits(run) for waits in chain.loads_that_wait)
+    except Exception as error:
+        raise as_engine_error(error, "load") from error
+
+
 def before(chain: Chain, run: Run, item: Item) -> None:
     """Load and decide; the verdict is in `item.verdict`.
 
     Raises:
         StrategyBug: a hook failed.
     """
-    try:
-        with_bugs(lambda: _before(chain, run, item), "load or decide")
-    except Culprits as culprits:
-        raise StrategyBug("load or decide raised Culprits: only save and confirm may") from culprits
+    without_culprits(lambda: _before(chain, run, item), "load or decide")
 
 
 def _before(chain: Chain, run: Run, item: Item) -> None:

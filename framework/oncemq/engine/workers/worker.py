@@ -19,6 +19,7 @@ from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.settlement.background_settler import Settles
 from oncemq.engine.workers.direct_unit import Finisher
 from oncemq.engine.workers.failure_isolation import UnitResult
+from oncemq.engine.workers.outcome_writer import OutcomeWriter
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.envelope import Delivery
@@ -353,11 +354,13 @@ class ShardRuntime:
         chain: the strategies' hooks.
         handler: the user's function.
         finisher: executes the steps after the handler.
+        writer: saves how handlers ended, together with others; None = each by itself.
     """
 
     chain: Chain
     handler: BoundHandler
     finisher: Finisher
+    writer: OutcomeWriter | None = None
 
 
 def by_key(things: Sequence[Thing], layout: Layout | None) -> Callable[[str], Thing]:

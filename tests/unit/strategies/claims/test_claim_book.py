@@ -14,6 +14,7 @@ from oncemq.ledger.records import claims
 from oncemq.ledger.records.claims import Claims, End, State
 from oncemq.message.stored import from_text, to_text
 from oncemq_strategies.claims.ledger_claims import ClaimBook, Phase
+from oncemq_strategies.claims.stored_messages import Finish
 from support.benches.two_phase import DEADLINE, MakeDirect, envelope, make_direct
 from support.brokers.embedded_broker import eventually
 
@@ -60,9 +61,9 @@ def test_giving_back_never_deletes_what_is_being_verified(book: ClaimBook) -> No
 def test_a_finish_may_be_done_again(book: ClaimBook) -> None:
     """When the answer to the commit was lost, the second try finds it done by itself."""
     book.take([envelope()], "me")
-    assert book.finish("a", "me")
-    assert book.finish("a", "me")
-    assert not book.finish("a", "you")
+    assert book.finish_all([Finish("a", "me")]) == [True]
+    assert book.finish_all([Finish("a", "me")]) == [True]
+    assert book.finish_all([Finish("a", "you")]) == [False]
 
 
 def test_units_that_claim_at_once_share_a_commit(book: ClaimBook, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from oncemq import Reject, Retry
 from oncemq.common.problems import Severity
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.verdict import Outcome
-from oncemq.contracts.verification import Done
+from oncemq.contracts.verification import Done, NotDone
 from oncemq.errors import ConfigError, RedisUnavailable
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
@@ -20,6 +20,7 @@ from oncemq_strategies.claims.base import UNKNOWN_EFFECT
 from oncemq_strategies.claims.ledger_claims import Phase
 from oncemq_strategies.claims.redis_flag import RedisFlag
 from oncemq_strategies.claims.redis_flags import Flags
+from oncemq_strategies.claims.stored_messages import Doubt, Finish
 from services.waiting import wait_until
 
 LEASE = timedelta(milliseconds=400)
@@ -143,11 +144,11 @@ def test_what_was_never_started_is_taken_over_after_its_lease(flags):
     assert flags.take([envelope()], "second")[IDENTITY].phase is Phase.FOREIGN
     assert wait_until(lambda: flags.take([envelope()], "second")[IDENTITY].phase is Phase.OURS, seconds=5)
     assert flags.start([IDENTITY], "first") == [IDENTITY]
-    assert not flags.finish(IDENTITY, "first")
+    assert flags.finish_all([Finish(IDENTITY, "first")]) == [False]
     assert not flags.doubt(IDENTITY, "first", "late")
     flags.drop([IDENTITY], "first")
     assert flags.start([IDENTITY], "second") == []
-    assert flags.finish(IDENTITY, "second", result="1")
+    assert flags.finish_all([Finish(IDENTITY, "second", "1")]) == [True]
 
 
 def test_what_was_started_is_in_doubt_after_its_lease(flags):
@@ -156,7 +157,7 @@ def test_what_was_started_is_in_doubt_after_its_lease(flags):
     flags.start([IDENTITY], "first")
     assert wait_until(lambda: flags.take([envelope()], "second")[IDENTITY].phase is Phase.DOUBTFUL, seconds=5)
     assert flags.take([envelope()], "third")[IDENTITY].phase is Phase.FOREIGN
-    assert not flags.finish(IDENTITY, "first")
+    assert flags.finish_all([Finish(IDENTITY, "first")]) == [False]
     assert flags.undone(IDENTITY, "second")
     assert flags.start([IDENTITY], "second") == []
 
@@ -188,6 +189,56 @@ def test_what_a_dead_process_left_is_finished_when_it_comes_again(worker, client
     assert bench.deliver(message("a", 1)) == [Outcome.DUPLICATE]
 
 
+def test_what_was_claimed_for_many_is_in_doubt_after_its_lease(worker, client, fresh):
+    """Where `verify` can answer, a claim says at once that its handler begins: no one knows which of a unit had begun."""
+    asked = []
+    bench = worker(verify=lambda envelope: asked.append(envelope.identity) or NotDone())
+    identity = bench._delivery(message("a", 1)).envelope.identity
+    dead = Flags(client, f"suite.{fresh}", lease=LEASE, success=LONG, failed=LONG, begun=True)
+    dead.take([envelope(identity)], "dead")
+    assert wait_until(lambda: bench.deliver(message("a", 1)) == [Outcome.PROCEED], seconds=5)
+    assert asked == [identity]
+    assert bench.effects() == [("a", 1)]
+
+
+def test_an_old_claim_is_looked_at_before_its_handler_begins(client, fresh):
+    """A process that was stopped in between may have lost it."""
+    first, second = (
+        Flags(client, f"suite.{fresh}", lease=LEASE, success=LONG, failed=LONG, begun=True) for _ in range(2)
+    )
+    first.take([envelope()], "first")
+    assert wait_until(
+        lambda: second.take([envelope()], "second")[IDENTITY].phase is Phase.DOUBTFUL, seconds=5
+    )
+    assert first.start_waits("first")
+    assert first.start([IDENTITY], "first") == [IDENTITY]
+
+
+def test_a_new_claim_for_many_asks_nothing_more(client, fresh):
+    """It says already that its handler begins."""
+    flags = Flags(client, f"suite.{fresh}", lease=LONG, success=LONG, failed=LONG, begun=True)
+    flags.take([envelope()], "first")
+    assert not flags.start_waits("first")
+    assert flags.start([IDENTITY], "first") == ()
+
+
+def test_several_outcomes_are_written_at_once(flags):
+    """Ends, doubts and dropped claims of several owners, each compared with its own."""
+    flags.take([envelope("a", "k"), envelope("b", "k"), envelope("c", "k")], "me")
+    flags.take([envelope("d", "k")], "you")
+    flags.start(["a", "b", "c"], "me")
+    assert flags.finish_all([Finish("a", "me", "1"), Finish("d", "me")]) == [True, False]
+    flags.doubt_all([Doubt("b", "me", "cut off"), Doubt("d", "me", "stolen")])
+    flags.drop_all([("c", "me"), ("d", "me")])
+    found = flags.take([envelope(identity, "k") for identity in "abcd"], "other")
+    assert [found[identity].phase for identity in "abcd"] == [
+        Phase.DONE,
+        Phase.DOUBTFUL,
+        Phase.OURS,
+        Phase.FOREIGN,
+    ]
+
+
 def test_a_living_owner_keeps_its_flag(flags):
     """However long its handler takes."""
     flags.take([envelope()], "first")
@@ -197,7 +248,7 @@ def test_a_living_owner_keeps_its_flag(flags):
         flags.renew({"first"})
         assert flags.take([envelope()], "second")[IDENTITY].phase is Phase.FOREIGN
         ends.wait(0.1)
-    assert flags.finish(IDENTITY, "first")
+    assert flags.finish_all([Finish(IDENTITY, "first")]) == [True]
 
 
 def test_a_living_owner_outlives_the_time_that_ends_are_remembered(client, fresh):
@@ -218,14 +269,14 @@ def test_everything_may_be_applied_twice(flags):
     """An answer may be lost, and the same said again."""
     assert [flags.take([envelope()], "me")[IDENTITY].phase for _ in range(2)] == [Phase.OURS] * 2
     assert [flags.start([IDENTITY], "me") for _ in range(2)] == [[], []]
-    assert [flags.finish(IDENTITY, "me", result="1") for _ in range(2)] == [True, True]
+    assert [flags.finish_all([Finish(IDENTITY, "me", "1")]) for _ in range(2)] == [[True], [True]]
     flags.drop([IDENTITY], "me")
     assert flags.take([envelope()], "other")[IDENTITY].phase is Phase.DONE
 
 
 def test_no_flag_lives_for_ever(client, flags):
     """Pending or ended, each has a time to live, a little longer than was asked for and its lease."""
-    for step in (lambda: flags.take([envelope()], "me"), lambda: flags.finish(IDENTITY, "me")):
+    for step in (lambda: flags.take([envelope()], "me"), lambda: flags.finish_all([Finish(IDENTITY, "me")])):
         step()
         name = flags.name(IDENTITY)
         left = client.command("PTTL", name, key=name)
@@ -236,15 +287,15 @@ def test_a_handler_that_ran_is_written_down_although_redis_was_away(worker, monk
     """That alone is done again, and the handler is not."""
     ran = []
     bench = worker(lambda _body, _session: ran.append(1))
-    real, tries = bench.strategies[0]._flags.finish, []
+    real, tries = bench.strategies[0]._flags.finish_all, []
 
-    def finish(*arguments, **more):
+    def finish_all(*arguments, **more):
         tries.append(1)
         if len(tries) < 3:
             raise RedisUnavailable("away")
         return real(*arguments, **more)
 
-    monkeypatch.setattr(bench.strategies[0]._flags, "finish", finish)
+    monkeypatch.setattr(bench.strategies[0]._flags, "finish_all", finish_all)
     assert bench.deliver(message("a", 1)) == [Outcome.PROCEED]
     assert (len(ran), len(tries)) == (1, 3)
 
@@ -294,7 +345,7 @@ def test_flags_from_before_a_restore_are_not_believed(client, engine_of_app, fre
 
     assert opened().name("a") == plain.name("a")
     opened().take([envelope("a")], "me")
-    assert opened().finish("a", "me")
+    assert opened().finish_all([Finish("a", "me")]) == [True]
     assert opened().take([envelope("a")], "you")["a"].phase is Phase.DONE
     schema.restored(engine_of_app)
     assert opened().take([envelope("a")], "you")["a"].phase is Phase.OURS
