@@ -9,7 +9,6 @@ from oncemq.contracts.adapter import Adapter, DeadLetterRequest, SettleFailed
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.engine.base.answers import answering
-from oncemq.engine.base.items import failed_row
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.claim_scheduler import make_scheduler
 from oncemq.engine.consumer.consumer import Consumer
@@ -26,7 +25,7 @@ from oncemq.engine.process_context import ProcessContext
 from oncemq.engine.rates.rate_limit import Limit, RateLimit, lowest
 from oncemq.engine.rates.shared_rate import SharedRate
 from oncemq.engine.settlement.background_settler import BackgroundSettler
-from oncemq.engine.settlement.ledger_dead_letters import KeptLetters
+from oncemq.engine.settlement.ledger_dead_letters import KeptLetters, note_failures
 from oncemq.engine.settlement.on_dead import OnDead
 from oncemq.engine.settlement.settler import Settler
 from oncemq.engine.transaction.async_call import awaiting
@@ -46,8 +45,6 @@ from oncemq.engine.workers.threads import Threads
 from oncemq.engine.workers.unit_runners import Told, on_dead_runners, transactional
 from oncemq.engine.workers.worker import Execute, ShardRuntime, Worker, by_unit
 from oncemq.errors import ConfigError
-from oncemq.ledger.records import history
-from oncemq.ledger.records.history import HistoryRow
 from oncemq.message.envelope import Delivery
 
 _LONGEST_DIRECT_UNIT = 0.01
@@ -411,20 +408,11 @@ class ConsumerRuntime:
         self._note(dead)
 
     def _note(self, failed: Sequence[tuple[Delivery, str, str]]) -> None:
-        """Write failed messages and their outcome into the history; each on the shard of its key."""
-        layout, by_shard = self._shop.layout, dict[int, list[HistoryRow]]()
-        if not self._shop.engines:
-            return
-        scope, now = self.consumer.plan.scope, self._shop.clock.now()
-        for delivery, code, reason in failed:
-            shard = 0 if layout is None else layout.shard_of(delivery.key)
-            by_shard.setdefault(shard, []).append(failed_row(scope, delivery, code, reason, now))
-        for shard, rows in by_shard.items():
-            try:
-                with self._shop.engines[shard].begin() as connection:
-                    history.add(connection, rows)
-            except Exception as error:
-                self._shop.observers.failed("writing the history of failures", error)
+        """Write failed messages and their outcome into the history."""
+        shop = self._shop
+        note_failures(
+            self.consumer.plan.scope, shop.engines, shop.layout, shop.clock, failed, shop.observers.failed
+        )
 
     def _infrastructure_failed(self, tries: int, pause: float, error: BaseException) -> None:
         self._shop.observers.infrastructure_failed(

@@ -1,4 +1,4 @@
-"""Keeps in the ledger the dead letters that the broker refuses."""
+"""Keeps in the ledger the dead letters that the broker refuses, and what failed."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,9 +6,14 @@ from sqlalchemy import Engine
 
 from oncemq.common.clock import Clock
 from oncemq.common.error_text import describe
+from oncemq.common.sharding import Layout
 from oncemq.contracts.adapter import DeadLetterRequest, SettleFailed
+from oncemq.engine.base.items import failed_row
 from oncemq.errors import BrokerUnavailable
 from oncemq.ledger.messages import dead_letters
+from oncemq.ledger.records import history
+from oncemq.ledger.records.history import HistoryRow
+from oncemq.message.envelope import Delivery
 from oncemq.retry.classify import Fault, classify
 
 Drop = Callable[[Sequence[DeadLetterRequest]], Sequence[SettleFailed]]
@@ -57,3 +62,36 @@ class KeptLetters:
             away.__cause__ = error
             return away
         return None
+
+
+def note_failures(
+    scope: str,
+    engines: Sequence[Engine],
+    layout: Layout | None,
+    clock: Clock,
+    failed: Sequence[tuple[Delivery, str, str]],
+    report: Callable[[str, BaseException], None],
+) -> None:
+    """Write failed messages and their outcome into the history; each on the shard of its key.
+
+    Args:
+        scope: the consumer's.
+        engines: the app's databases; none = nothing is written.
+        layout: which of them a key belongs to; None = the only one.
+        clock: the source of time.
+        failed: each message with the code and the reason of its outcome.
+        report: called with an error, which changes nothing.
+    """
+    by_shard = dict[int, list[HistoryRow]]()
+    if not engines:
+        return
+    now = clock.now()
+    for delivery, code, reason in failed:
+        shard = 0 if layout is None else layout.shard_of(delivery.key)
+        by_shard.setdefault(shard, []).append(failed_row(scope, delivery, code, reason, now))
+    for shard, rows in by_shard.items():
+        try:
+            with engines[shard].begin() as connection:
+                history.add(connection, rows)
+        except Exception as error:
+            report("writing the history of failures", error)
