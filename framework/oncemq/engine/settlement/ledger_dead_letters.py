@@ -69,8 +69,8 @@ def note_failures(
     engines: Sequence[Engine],
     layout: Layout | None,
     clock: Clock,
-    failed: Sequence[tuple[Delivery, str, str]],
-    report: Callable[[str, BaseException], None],
+    failures: Sequence[tuple[Delivery, str, str]],
+    failed: Callable[[str, BaseException], None],
 ) -> None:
     """Write failed messages and their outcome into the history; each on the shard of its key.
 
@@ -79,14 +79,14 @@ def note_failures(
         engines: the app's databases; none = nothing is written.
         layout: which of them a key belongs to; None = the only one.
         clock: the source of time.
-        failed: each message with the code and the reason of its outcome.
-        report: called with an error, which changes nothing.
+        failures: each message with the code and the reason of its outcome.
+        failed: called with an error, which changes nothing.
     """
     by_shard = dict[int, list[HistoryRow]]()
     if not engines:
         return
     now = clock.now()
-    for delivery, code, reason in failed:
+    for delivery, code, reason in failures:
         shard = 0 if layout is None else layout.shard_of(delivery.key)
         by_shard.setdefault(shard, []).append(failed_row(scope, delivery, code, reason, now))
     for shard, rows in by_shard.items():
@@ -94,4 +94,4 @@ def note_failures(
             with engines[shard].begin() as connection:
                 history.add(connection, rows)
         except Exception as error:
-            report("writing the history of failures", error)
+            failed("writing the history of failures", error)
