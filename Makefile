@@ -98,7 +98,7 @@ $(ORIGINAL)/.installed: pyproject.toml constraints.txt Makefile
 	@test -x $(ORIGINAL)/bin/python || $(PYTHON) -m venv $(ORIGINAL)
 	@$(call constraints_without,redis) > $(ORIGINAL)/constraints.txt
 	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(ORIGINAL)/constraints.txt \
-		-e ".[redis-py-cluster,bloom,postgres]" cryptography pytest pytest-timeout pytest-xdist
+		-e ".[redis-py-cluster,bloom,postgres,async]" cryptography pytest pytest-timeout pytest-xdist
 	@touch $@
 
 # The packages of RocketMQ's drivers overwrite each other, so each has an environment of its own.
