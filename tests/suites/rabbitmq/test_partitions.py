@@ -240,6 +240,29 @@ def test_what_a_member_had_not_begun_comes_before_what_waits_in_the_queue(
         assert texts == [f"key-0 {number}" for number in range(4, 40)]
 
 
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+@pytest.mark.parametrize("way", ["goes on", "leaves"])
+def test_what_a_member_gives_back_comes_before_what_it_had_received_later(
+    rabbitmq_url: str, fresh: str, queue_type: str, way: str
+) -> None:
+    """A message that is requeued by itself would be delivered behind those that were on their way."""
+    with closing(Group(rabbitmq_url, fresh, partitions=1, prefetch=8, queue_type=queue_type)) as group:
+        member = group.join()
+        group.publish(*numbered(keys=1, each=20))
+        member.settle(member.sink.wait_for(8)[:4])
+        held = member.sink.wait_for(12)
+        assert member.adapter.give_back(held[4:8]) == []
+        if way == "leaves":
+            member.leave()
+            again = group.join().sink.wait_for(8)
+        else:
+            assert member.adapter.give_back(held[8:]) == []
+            again = member.sink.wait_for(20)[12:]
+        assert [delivery.message.body.decode() for delivery in again[:8]] == [
+            f"key-0 {number}" for number in range(4, 12)
+        ]
+
+
 def test_a_paused_member_leaves_its_partitions_to_the_others(group: Group) -> None:
     """The other member has all of them until the first one resumes."""
     first, second = group.join(), group.join()

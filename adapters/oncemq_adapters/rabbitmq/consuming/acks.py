@@ -36,6 +36,7 @@ class AckTracker:
         self._ready: set[int] = set()
         self._told: set[int] = set()
         self._returned: list[int] = []
+        self._left = 0
         self._gap = 0
         self._gap_since = 0.0
 
@@ -71,6 +72,11 @@ class AckTracker:
         with self._lock:
             self._returned.append(tag)
 
+    def leave(self) -> None:
+        """Leave a claimed tag as it is, until the channel is closed."""
+        with self._lock:
+            self._left += 1
+
     def frames(self, now: float, *, everything: bool = False) -> list[Frame]:
         """Return what to send, in this order, as of `now`; what is returned counts as sent.
 
@@ -86,9 +92,9 @@ class AckTracker:
             return frames
 
     def unsettled(self) -> int:
-        """Return how many delivered tags are neither finished nor given back."""
+        """Return how many delivered tags are neither finished, nor given back, nor left."""
         with self._lock:
-            done = len(self._ready) + len(self._told) + len(self._returned)
+            done = len(self._ready) + len(self._told) + len(self._returned) + self._left
             return self._last - self._lowest + 1 - done
 
     def is_waiting(self) -> bool:

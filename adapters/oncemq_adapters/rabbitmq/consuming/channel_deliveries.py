@@ -1,6 +1,7 @@
 """One channel's deliveries from arrival to their acknowledgement; when the channel is gone, all of them are void."""
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from oncemq.contracts.adapter import Sink
@@ -25,10 +26,20 @@ class Intake:
         link: whose thread that is.
         window: the prefetch.
         sink: where deliveries go.
+        close: closes the channel once all that runs is settled, in the link's thread. Then what was given back is not
+            requeued by itself: the broker would deliver it behind what is on its way. None = it is.
     """
 
     def __init__(
-        self, place: Place, consumer: str, generation: int, channel: Any, link: Link, window: int, sink: Sink
+        self,
+        place: Place,
+        consumer: str,
+        generation: int,
+        channel: Any,
+        link: Link,
+        window: int,
+        sink: Sink,
+        close: "Callable[[Intake], None] | None" = None,
     ) -> None:
         self.place = place
         self.consumer = consumer
@@ -44,6 +55,8 @@ class Intake:
         self._timed = False
         self._leaving = False
         self._left = 0
+        self._close = close
+        self._closing = False
 
     def on_message(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
         """Take one message, which is handed over with what has come together with it; called by pika."""
@@ -102,7 +115,14 @@ class Intake:
     def give_back(self, delivery: Delivery) -> None:
         """Have a claimed delivery requeued."""
         delivery.settled = True
-        self._tracker.give_back(delivery.token.tag)
+        close = self._close
+        if close is None:
+            self._tracker.give_back(delivery.token.tag)
+            return
+        self._tracker.leave()
+        if not self._closing:
+            self._closing = True
+            self._link.post(lambda: close(self))
 
     def void(self, delivery: Delivery) -> DeliveryVoid:
         """Return the error for a delivery whose channel is gone."""

@@ -125,6 +125,9 @@ class Partition(Consumption):
         else:
             self._close(channel)
 
+    def _take(self, channel: Any, link: Link, number: int) -> Intake:
+        return Intake(self.place, self.consumer, number, channel, link, self._window, self._sink, self._leave)
+
     def _insist(self, this: int) -> None:
         if self._wanted:
             super()._insist(this)

@@ -128,10 +128,11 @@ class Consumption:
     def _begin(self, channel: Any) -> None:
         if self._link is not None:
             number = next(self._generations)
-            self._intake = Intake(
-                self.place, self.consumer, number, channel, self._link, self._window, self._sink
-            )
+            self._intake = self._take(channel, self._link, number)
             self._follow()
+
+    def _take(self, channel: Any, link: Link, number: int) -> Intake:
+        return Intake(self.place, self.consumer, number, channel, link, self._window, self._sink)
 
     def _follow(self) -> None:
         """Consume or cancel, whichever is wanted and not yet so."""

@@ -372,6 +372,20 @@ DEFECTS = (
         [f"{KAFKA_TRAPS}::test_a_missing_topic_is_not_made_by_publishing"],
     ),
     Defect(
+        "partition-gives-back-one-by-one",
+        "What a partition's consumer gives back is delivered before what it had received later.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/consuming/channel_deliveries.py",
+                "        close = self._close\n        if close is None:",
+                "        close = None\n        if close is None:",
+            )
+        ],
+        [
+            "tests/suites/rabbitmq/test_partitions.py::test_what_a_member_gives_back_comes_before_what_it_had_received_later[leaves-quorum]",
+        ],
+    ),
+    Defect(
         "partition-given-up-by-a-cancel",
         "The next member of a partition begins with what the former one had not settled.",
         [
