@@ -1,12 +1,7 @@
 """Bloom filters shared with the real Redisson: filled by one and read by the other, bit for bit the same."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from interop.redisson import VERSIONS, Peer
-from oncemq.redis import RedisClient
-from oncemq.redis.connect import make_client
 from oncemq_strategies.redisson import BloomFilter
 
 # Of every length that the hash treats differently, and of more than one byte for a letter.
@@ -19,21 +14,6 @@ WORDS = [
 ]
 OTHERS = [f"never-{number}" for number in range(200)]
 SHAPES = [(500, 0.01), (1_000_000, 0.0001), (20, 0.3), (77, 1e-9)]
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def peer(request: pytest.FixtureRequest, any_redis_url: str) -> Iterator[Peer]:
-    """A Redisson of each version, on a server and on a cluster."""
-    with Peer(any_redis_url, request.param) as peer:
-        yield peer
-
-
-@pytest.fixture
-def client(any_redis_url: str) -> Iterator[RedisClient]:
-    """Python's client of the same Redis."""
-    client = make_client(any_redis_url)
-    yield client
-    client.close()
 
 
 def flags(found):

@@ -2,34 +2,16 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from interop.redisson import VERSIONS, WATCHDOG_MS, Peer
-from oncemq.redis import RedisClient
-from oncemq.redis.connect import make_client
 from oncemq_strategies.redisson import NotHeld, ReadWriteLock
 from services.waiting import wait_until
 
 NOT_AT_ALL = timedelta(0)
 LONG = timedelta(seconds=10)
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def peer(request: pytest.FixtureRequest, any_redis_url: str) -> Iterator[Peer]:
-    """A Redisson of each version, on a server and on a cluster."""
-    with Peer(any_redis_url, request.param) as peer:
-        yield peer
-
-
-@pytest.fixture
-def client(any_redis_url: str) -> Iterator[RedisClient]:
-    """Python's client of the same Redis."""
-    client = make_client(any_redis_url)
-    yield client
-    client.close()
 
 
 def listeners(client, name):

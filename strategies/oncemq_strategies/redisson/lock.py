@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,7 +50,57 @@ class Replicas:
     within: timedelta = timedelta(seconds=1)
 
 
-class Lock:
+class Block(ABC):
+    """What is acquired for a `with` block and released at its end; an error of the block is not replaced by one of the release."""
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except OnceMQError:
+            if error is None:
+                raise
+
+    @abstractmethod
+    def acquire(self) -> bool:
+        """Return when it is ours."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give it back."""
+
+
+class AsyncBlock(Block):
+    """The same for `async with`."""
+
+    async def __aenter__(self) -> Self:
+        await self.acquire_async()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.release_async()
+        except OnceMQError:
+            if error is None:
+                raise
+
+    @abstractmethod
+    async def acquire_async(self) -> bool:
+        """Return when it is ours."""
+
+    @abstractmethod
+    async def release_async(self) -> None:
+        """Give it back."""
+
+
+class Lock(AsyncBlock):
     """A lock of one owner at a time, across processes and languages; the same lock as Redisson's `getLock(name)`.
 
     Used by `with`, it waits until it is acquired. An owner may acquire it repeatedly and must release it as often.
@@ -87,32 +138,6 @@ class Lock:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
-
-    def __enter__(self) -> Self:
-        self.acquire()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.release()
-        except OnceMQError:
-            if error is None:
-                raise
-
-    async def __aenter__(self) -> Self:
-        await self.acquire_async()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self.release_async()
-        except OnceMQError:
-            if error is None:
-                raise
 
     @classmethod
     def __oncemq_argument__(cls, asked: AskedArgument) -> HandlerArgument:

@@ -4,14 +4,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
-from typing import Self
 
 from oncemq.errors import OnceMQError
-from oncemq_strategies.redisson.lock import NO_TIME, Lock
+from oncemq_strategies.redisson.lock import NO_TIME, Block, Lock
 
 
-class MultiLock:
+class MultiLock(Block):
     """Plain locks taken together; excludes Redisson's `getMultiLock(…)` of the same locks.
 
     They are tried in the order of their names. When one is taken, those before it are released, and that one is
@@ -29,19 +27,6 @@ class MultiLock:
 
     def __repr__(self) -> str:
         return f"<MultiLock {', '.join(repr(lock.name) for lock in self._locks)}>"
-
-    def __enter__(self) -> Self:
-        self.acquire()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.release()
-        except OnceMQError:
-            if error is None:
-                raise
 
     def acquire(self, wait: timedelta | None = None) -> bool:
         """Return whether all locks are ours; raises as `Lock.acquire`, and then none is.

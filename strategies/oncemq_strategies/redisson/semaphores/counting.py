@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
@@ -16,7 +15,7 @@ from oncemq.redis.call import Argument, Call, Script
 from oncemq.redis.connect import client_of
 from oncemq_strategies.redisson.handlers.arguments import Owner, argument_of, refuse_on_loop
 from oncemq_strategies.redisson.handlers.async_calls import ShortCalls, acquired
-from oncemq_strategies.redisson.lock import NO_TIME, pause_for, wait_for
+from oncemq_strategies.redisson.lock import NO_TIME, AsyncBlock, pause_for, wait_for
 from oncemq_strategies.redisson.names import below, check_name, semaphore_channel_of
 from oncemq_strategies.redisson.semaphores.scripts import DRAIN, GIVE, MARKED_MS, SET, TAKE
 
@@ -24,7 +23,7 @@ NEVER_ENDS = -1
 """Milliseconds, of what no lease ends."""
 
 
-class Semaphore:
+class Semaphore(AsyncBlock):
     """A number of permits that all processes share; the same semaphore as Redisson's `getSemaphore(name)`.
 
     Used by `with`, it waits for one permit. A permit belongs to no one: that of a process that died is lost until
@@ -58,32 +57,6 @@ class Semaphore:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
-
-    def __enter__(self) -> Self:
-        self.acquire()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.release()
-        except OnceMQError:
-            if error is None:
-                raise
-
-    async def __aenter__(self) -> Self:
-        await self.acquire_async()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self.release_async()
-        except OnceMQError:
-            if error is None:
-                raise
 
     def set_permits(self, permits: int) -> bool:
         """Give a semaphore that does not exist yet its permits; return whether it was new (Redisson's `trySetPermits`).

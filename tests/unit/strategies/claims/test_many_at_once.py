@@ -1,7 +1,9 @@
 """Claims of many messages in one transaction, and their outcomes in another: what each message is promised all the same."""
 
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from oncemq import Done, Envelope, Publisher, Reject, Retry, Unknown
+from oncemq import Done, Envelope, NotDone, Publisher, Reject, Retry, Unknown
 from oncemq.common.clock import SystemClock
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.publisher import Publishers
@@ -115,6 +117,57 @@ def test_a_failed_neighbour_is_not_done(kind: str, engine: Engine) -> None:
         adapter.wait_until(lambda a: len(a.acknowledged) == 17 and len(a.retried) == 2 and len(a.dead) == 1)
     done = {f"o{number}": State.DONE for number in range(20) if f"o{number}" not in errors}
     assert states(engine) == {**done, "o3": State.UNKNOWN}
+
+
+SPELLINGS = ["k", "K", "k ", "\uff4b", "\u00e9", "e\u0301", "\u00df", "ss", "0", "00"]
+
+
+@both
+def test_each_spelling_has_one_effect_in_each_consumer_beside_copies_and_another_process(
+    kind: str, engine: Engine
+) -> None:
+    """One handler fails after its effect, and one before; `verify` tells them apart, and no neighbour notices."""
+    effects, failed, mutex = list[tuple[str, str]](), set[tuple[str, str]](), threading.Lock()
+    adapters = [ScriptedAdapter(), ScriptedAdapter()]
+
+    def handler_of(name: str) -> Any:
+        def handle(body: dict, publisher: Publisher) -> None:
+            ours = (name, body["id"])
+            with mutex:
+                first = ours not in failed
+                failed.add(ours)
+                if not (first and body["id"] == "ss"):
+                    effects.append(ours)
+            if first and body["id"] in {"ss", "K"}:
+                raise OSError("cut off")
+
+        return coroutine(handle) if kind == "async" else handle
+
+    def consumer(name: str) -> Any:
+        def verify(envelope: Envelope, publisher: Publisher) -> Done | NotDone:
+            return Done() if (name, envelope.identity) in effects else NotDone()
+
+        scope = replace(
+            scope_for(f"shop.{name}", engine), import_object=lambda _: verify, publishers=Publishers(TOPICS)
+        )
+        chain = [TwoPhase.build({"verify": "handlers:verify"}, scope)]
+        return make_consumer(
+            handler_of(name), chain, name=name, effects=Effects.EXTERNAL, workers=4, topics=TOPICS
+        )
+
+    with ExitStack() as processes:
+        for adapter in adapters:
+            pair = [consumer("points"), consumer("mail")]
+            processes.enter_context(running(make_app(adapter, engine, *pair, topics=TOPICS)))
+        for number in range(3):
+            for adapter in adapters:
+                for spelling in SPELLINGS:
+                    for name in ("points", "mail"):
+                        body = {"id": spelling, "key": f"k{number}"}
+                        adapter.deliver(json.dumps(body).encode(), consumer=name)
+        for adapter in adapters:
+            adapter.wait_until(lambda a: len(a.acknowledged) + len(a.retried) == 60, 30)
+    assert sorted(effects) == sorted((name, each) for name in ("points", "mail") for each in SPELLINGS)
 
 
 @both
