@@ -145,6 +145,16 @@ class Traffic:
             rows = connection.execute(text("SELECT entity, n FROM effects ORDER BY entity, number")).all()
         return {key: [row.n for row in group] for key, group in groupby(rows, lambda row: row.entity)}
 
+    def turns(self) -> list[str]:
+        """Return which process had effects of which key, one line for each turn: an order that is broken shows its owners."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(
+                text("SELECT entity, n, process FROM effects ORDER BY entity, number")
+            ).all()
+        grouped = groupby(rows, lambda row: (row.entity, row.process))
+        found = [(key, process, [row.n for row in group]) for (key, process), group in grouped]
+        return [f"{key}: {numbers[0]} to {numbers[-1]} by {process}" for key, process, numbers in found]
+
     def close(self) -> None:
         """Close the test's own connections: one left open would fail another test."""
         self._engine.dispose()
@@ -155,7 +165,7 @@ class Traffic:
         assert running.drain() == 0, running.said()
         each = list(range(1, self.published // KEYS + 1))
         wrong = {key: order for key, order in self.orders().items() if order != each}
-        assert not wrong, f"{wrong}\n{running.said()}"
+        assert not wrong, f"{wrong}\n{self.turns()}\n{running.said()}"
         assert len(self.orders()) == KEYS
         assert "worker process ended" not in running.said(), running.said()
 
