@@ -19,6 +19,7 @@ from oncemq.testing.adapter_suite import Lifecycle, Losing, Topic
 from oncemq.testing.adapter_suite.holder import Holder
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rabbitmq import RabbitMQAdapter
+from oncemq_adapters.rabbitmq.consuming import partitions
 from oncemq_adapters.rabbitmq.topology.declare import queue_exists
 from support.brokers.rabbitmq import ProxiedRabbitMQ, adapter_on, connect
 
@@ -261,6 +262,80 @@ def test_what_a_member_gives_back_comes_before_what_it_had_received_later(
         assert [delivery.message.body.decode() for delivery in again[:8]] == [
             f"key-0 {number}" for number in range(4, 12)
         ]
+
+
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+def test_what_comes_back_twice_keeps_its_order(
+    rabbitmq_url: str, fresh: str, queue_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member that joined first had more partitions when it began with the one that comes back: its window is no smaller."""
+    with closing(Group(rabbitmq_url, fresh, partitions=2, prefetch=8, queue_type=queue_type)) as group:
+        stays, leaves = group.join(), group.join()
+        eventually(
+            lambda: [sum(part.held for part in each.parts()) for each in (stays, leaves)] == [1, 1], "shares"
+        )
+        group.publish(*numbered(keys=8, each=10))
+        leaves.sink.wait_for(4)
+        here = len(stays.sink.wait_for(4))
+        leaves.leave()
+        eventually(lambda: len(stays.texts()) >= here + 4, "what came back")
+        monkeypatch.setattr(stays.sink, "release", lambda *_: stays.sink.deliveries())
+        takes = group.join()
+        stays.adapter.pause("part")
+        for count in range(4, 84, 4):
+            takes.settle(takes.sink.wait_for(count)[:count])
+        found = defaultdict[str, list[int]](list)
+        for key, _, number in (text.partition(" ") for text in takes.texts()):
+            found[key].append(int(number))
+        assert found == {f"key-{key}": list(range(10)) for key in range(8)}
+
+
+def test_a_member_runs_what_came_back_before_it_gives_a_partition_up(
+    rabbitmq_url: str, fresh: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its window is smaller than that of the member before: what it returned would come behind the rest of that."""
+    with closing(Group(rabbitmq_url, fresh, partitions=1, prefetch=8, queue_type="quorum")) as group:
+        first = group.join()
+        group.publish(*numbered(keys=1, each=20))
+        first.sink.wait_for(8)
+        first.leave()
+        group.options["prefetch"] = 3
+        second = group.join()
+        (part,) = second.parts()
+        second.sink.wait_for(3)
+        monkeypatch.setattr(part, "want", lambda: None)
+        part._link.post(part.give_up)
+
+        def given_up() -> bool:
+            second.settle()
+            return not part.held
+
+        eventually(given_up, "the partition to be given up")
+        third = group.join()
+        second.leave()
+        ran = [delivery for delivery in second.sink.deliveries() if delivery.settled]
+        assert len(ran) >= 8
+        texts = [delivery.message.body.decode() for delivery in [*ran, *third.sink.wait_for(3)]]
+        assert texts == [f"key-0 {number}" for number in range(len(texts))]
+
+
+def test_a_member_does_not_wait_for_ever_to_give_a_partition_up(
+    rabbitmq_url: str, fresh: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came back and is not run, since its handler takes long, keeps the partition for some seconds only."""
+    monkeypatch.setattr(partitions, "RETURNED_WITHIN", 0.3)
+    with closing(Group(rabbitmq_url, fresh, partitions=1, prefetch=8, queue_type="quorum")) as group:
+        first = group.join()
+        group.publish(*numbered(keys=1, each=20))
+        first.sink.wait_for(8)
+        first.leave()
+        second = group.join()
+        second.sink.wait_for(8)
+        monkeypatch.setattr(second.sink, "release", lambda *_: second.sink.deliveries())
+        (part,) = second.parts()
+        monkeypatch.setattr(part, "want", lambda: None)
+        part._link.post(part.give_up)
+        eventually(lambda: not part.held, "the partition to be given up")
 
 
 def test_a_paused_member_leaves_its_partitions_to_the_others(group: Group) -> None:

@@ -14,6 +14,9 @@ from oncemq_adapters.rabbitmq.messages.forwarding import opened
 from oncemq_adapters.rabbitmq.messages.properties import read_any
 from oncemq_adapters.rabbitmq.topology.names import Place
 
+QUIET = 0.25
+"""Seconds without a delivery after which the broker has no more of a queue, if everything is settled."""
+
 
 class Intake:
     """Takes a channel's deliveries and settles them; settling is thread-safe.
@@ -57,6 +60,8 @@ class Intake:
         self._left = 0
         self._close = close
         self._closing = False
+        self._got_new = False
+        self._last_at = 0.0
 
     def on_message(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
         """Take one message, which is handed over with what has come together with it; called by pika."""
@@ -85,6 +90,8 @@ class Intake:
 
     def _hand_over(self) -> None:
         arrived, self._arrived = self._arrived, []
+        self._last_at = time.monotonic()
+        self._got_new = self._got_new or not all(delivery.message.redelivered for delivery in arrived)
         if self._leaving:
             self._left += len(arrived)
         elif self.alive:
@@ -129,6 +136,15 @@ class Intake:
         return DeliveryVoid(
             f"{self._describe(delivery.message)}: the channel it came by is gone, RabbitMQ redelivers it"
         )
+
+    def has_all_returned(self, now: float) -> bool:
+        """Return whether all that had come back to the queue is here or settled; it is delivered before all else.
+
+        Args:
+            now: monotonic seconds.
+        """
+        nothing_left = self._tracker.unsettled() == 0 and now - self._last_at >= QUIET
+        return self._got_new or self._last_at == 0.0 or nothing_left
 
     def leave(self, waiting: int) -> bool:
         """Hand over no more; what comes stays with the broker. From the link's thread only.

@@ -35,6 +35,9 @@ AGAIN = 0.02
 ANSWERS_WITHIN = 0.1
 """Seconds in which the others answer a member that joins."""
 
+RETURNED_WITHIN = 5.0
+"""Seconds in which a member runs what came back from the one before, until it gives a partition up."""
+
 ALONE_AFTER = 2.0
 """Seconds after which a member that cannot announce itself begins all the same: the broker keeps keys apart."""
 
@@ -48,6 +51,8 @@ class Partition(Consumption):
         sink: receives deliveries and losses.
         ensure: makes sure that all partitions exist; may raise BrokerError.
         generations: shared by all partitions of the consumer.
+        among: how many partitions there are. Each has its part of the window, in every member and at all times: a quorum queue
+            puts what comes back behind what came back before and is not delivered again yet, so a window must take all of it.
     """
 
     def __init__(
@@ -57,10 +62,12 @@ class Partition(Consumption):
         sink: Sink,
         ensure: Callable[[Place], None],
         generations: Iterator[int],
+        among: int,
     ) -> None:
         super().__init__(subscription, place, sink, ensure, generations)
-        self._most = self._window
+        self._window = max(1, self._window // among)
         self._wanted = False
+        self._leave_by = 0.0
         self._opening = False
 
     @property
@@ -80,22 +87,31 @@ class Partition(Consumption):
         if self._wanted:
             self._open_channel()
 
-    def want(self, among: int) -> None:
-        """Consume it, with a window that is one of `among`."""
+    def want(self) -> None:
+        """Consume it."""
         if self._wanted:
             return
         self._wanted = True
-        self._window = max(1, self._most // among)
         if self._connection is not None and self._connection.is_open and not self._busy():
             self._open_channel()
 
-    def give_up(self) -> None:
-        """Run nothing more, and leave it to another member once all that runs is settled."""
+    def give_up(self, *, at_once: bool = False) -> None:
+        """Leave it to another member: run nothing more, and close the channel once all that runs is settled.
+
+        Where the member before had a larger window, what came back is run first: returned twice, it would be out of order.
+
+        Args:
+            at_once: nothing is run any more.
+        """
+        if at_once:
+            self._leave_by = 0.0
         if not self._wanted:
             return
         self._wanted = False
+        if not at_once:
+            self._leave_by = time.monotonic() + RETURNED_WITHIN
         if self._intake is not None:
-            self._leave(self._intake)
+            self._leave_soon(self._intake)
 
     def finish(self) -> None:
         """Hand over no more and send pending settlements.
@@ -139,6 +155,15 @@ class Partition(Consumption):
     def _looked(self, connection: Any, error: BrokerError | None) -> None:
         if self._wanted:
             super()._looked(connection, error)
+
+    def _leave_soon(self, intake: Intake) -> None:
+        if self._intake is not intake or self._link is None or self._wanted:
+            return
+        now = time.monotonic()
+        if now < self._leave_by and not intake.has_all_returned(now):
+            self._link.later(AGAIN, lambda: self._leave_soon(intake))
+        else:
+            self._leave(intake)
 
     def _leave(self, intake: Intake) -> None:
         """Give up in order; called again until everything that runs is settled."""
@@ -195,9 +220,10 @@ class PartitionedConsumption:
         self._ensure = ensure
         self._sink = sink
         self._generations = generations = count(1)
+        parts = place.parts()
         self._parts = [
-            Partition(subscription, part, sink, lambda _: ensure(place), generations)
-            for part in place.parts()
+            Partition(subscription, part, sink, lambda _: ensure(place), generations, len(parts))
+            for part in parts
         ]
         self._members = Members(self.me, INTERVAL)
         self._paused = self._finished = self._joined = False
@@ -347,9 +373,9 @@ class PartitionedConsumption:
             mine = shares([self.me, *others], len(self._parts))[self.me]
         for number, part in enumerate(self._parts):
             if number in mine:
-                part.want(len(mine))
+                part.want()
             else:
-                part.give_up()
+                part.give_up(at_once=self._paused)
 
 
 class Announcer:

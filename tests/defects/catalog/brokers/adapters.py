@@ -371,47 +371,4 @@ DEFECTS = (
         ],
         [f"{KAFKA_TRAPS}::test_a_missing_topic_is_not_made_by_publishing"],
     ),
-    Defect(
-        "partition-gives-back-one-by-one",
-        "What a partition's consumer gives back is delivered before what it had received later.",
-        [
-            Edit(
-                "adapters/oncemq_adapters/rabbitmq/consuming/channel_deliveries.py",
-                "        close = self._close\n        if close is None:",
-                "        close = None\n        if close is None:",
-            )
-        ],
-        [
-            "tests/suites/rabbitmq/test_partitions.py::test_what_a_member_gives_back_comes_before_what_it_had_received_later[leaves-quorum]",
-        ],
-    ),
-    Defect(
-        "partition-given-up-by-a-cancel",
-        "The next member of a partition begins with what the former one had not settled.",
-        [
-            Edit(
-                "adapters/oncemq_adapters/rabbitmq/connection/pika_connection.py",
-                "consumers.clear()",
-                "consumers.copy()",
-            )
-        ],
-        [
-            "tests/suites/rabbitmq/test_partitions.py::test_what_a_member_had_not_begun_comes_before_what_waits_in_the_queue[leaves-quorum]",
-            "tests/suites/rabbitmq/test_partitions.py::test_what_a_member_had_not_begun_comes_before_what_waits_in_the_queue[pauses-quorum]",
-        ],
-    ),
-    Defect(
-        "partition-given-up-while-it-runs",
-        "A member gives up a partition when what it has begun of it is settled.",
-        [
-            Edit(
-                "adapters/oncemq_adapters/rabbitmq/consuming/partitions.py",
-                "if not intake.leave(len(waiting)):",
-                "if not intake.leave(len(waiting)) and intake is None:",
-            )
-        ],
-        [
-            "tests/suites/rabbitmq/test_partitions.py::test_a_partition_is_given_up_only_when_what_runs_is_settled"
-        ],
-    ),
 )
