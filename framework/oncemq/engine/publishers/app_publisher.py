@@ -195,10 +195,6 @@ class AppPublisher:
     def begin_request(self, topic: str, new: NewMessage, wait: timedelta | str | float) -> Request:
         """Publish a request, and return it once its broker has confirmed it; errors as of `request`."""
         limit, connections = checked_wait(wait), self._here()
-        if new.delay is not None or new.at is not None:
-            raise Unpublishable(
-                f"a request to {topic!r} cannot be published for later: leave delay= and at= out"
-            )
         declared, message = connections.declared(topic), connections.message(topic, new)
         carries = connections.plan.adapters[declared.broker].capabilities.requests
         return send_request(declared, message, limit, connections.publishing, carries=carries)
