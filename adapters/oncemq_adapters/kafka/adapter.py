@@ -35,10 +35,11 @@ from oncemq_adapters.kafka.checks import check_consumer, examine
 from oncemq_adapters.kafka.dead_letters import DeadLetters
 from oncemq_adapters.kafka.description import KafkaDescription
 from oncemq_adapters.kafka.group_member import GroupMember
-from oncemq_adapters.kafka.names import LAST, Place, parse_topic, place_of, private_names
+from oncemq_adapters.kafka.names import Place, parse_topic, place_of, private_names
 from oncemq_adapters.kafka.producer import Producer
 from oncemq_adapters.kafka.records import Record, dead_record, new_record, parts_of
 from oncemq_adapters.kafka.settlement import Settlement
+from oncemq_adapters.start import LAST
 
 
 class KafkaAdapter:

@@ -11,9 +11,10 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from oncemq_adapters.kafka.names import FIRST, LAST, Place
+from oncemq_adapters.kafka.names import Place
 from oncemq_adapters.kafka.records import due_of
 from oncemq_adapters.kafka.tracker import Entry, PartitionTracker
+from oncemq_adapters.start import FIRST, LAST
 
 Key = tuple[str, int]
 """Topic and number of a partition."""

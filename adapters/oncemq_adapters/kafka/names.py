@@ -12,9 +12,9 @@ from oncemq.contracts.broker_queries import PrivateNames, group_on_topic
 from oncemq.errors import ConfigError
 from oncemq_adapters.kafka.address import INSTEAD, Address
 from oncemq_adapters.options import OptionReader
+from oncemq_adapters.start import read_start
 
 KNOWN = ("topic_name", "start", "create", "partitions")
-FIRST, LAST = "first", "last"
 LONGEST = 249
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -79,7 +79,7 @@ def read_topic(
     parsed = TopicOptions(
         topic=topic,
         name=name,
-        start=_start(reader, options.get("start", FIRST)),
+        start=read_start(reader),
         create=reader.flag("create", default=True),
         partitions=reader.number("partitions", None, 1, 10_000),
     )
@@ -119,20 +119,3 @@ def place_of(subscription: Subscription, namespace: str = "") -> Place:
 def private_names(address: Address, place: Place) -> PrivateNames:
     """Return what members of a group share."""
     return PrivateNames(address.place, {group_on_topic(place.group, place.topic.name): "messages"})
-
-
-def _start(reader: OptionReader, declared: Any) -> str | datetime:
-    if declared in (FIRST, LAST):
-        return str(declared)
-    try:
-        moment = declared if isinstance(declared, datetime) else datetime.fromisoformat(declared)
-    except (TypeError, ValueError):
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        reader.complain(
-            "start",
-            f"{declared!r} is not a place to start at",
-            "write first, last, or a time with its zone, like 2026-01-31T00:00:00Z",
-        )
-        return FIRST
-    return moment

@@ -70,6 +70,7 @@ from oncemq_adapters.rabbitmq.topology.names import (
 from oncemq_adapters.rabbitmq.topology.partitions import ensure, remove_partitions
 from oncemq_adapters.rabbitmq.topology.policies import NOT_COMPARED, examine_policies
 from oncemq_adapters.rabbitmq.topology.rights import missing_rights
+from oncemq_adapters.rabbitmq.topology.streams import waiting
 
 
 class RabbitMQAdapter:
@@ -294,9 +295,11 @@ class RabbitMQAdapter:
             return dead_letters.purge(connection, self._place(subscription), ids)
 
     def depth(self, subscription: Subscription) -> int | None:
-        """Return how many messages wait in the group's queue, those of its retry queues left out."""
+        """Return how many messages wait in the group's queue and its stream, those of its retry queues left out."""
+        place = self._place(subscription)
         with self._short_connection() as connection:
-            return sum(topology.depth_of(connection, queue) for queue in self._place(subscription).queues())
+            own = sum(topology.depth_of(connection, queue) for queue in place.queues())
+            return own + _in_stream(connection, place, subscription)
 
     def dead_letter_count(self, subscription: Subscription) -> int:
         """Return how many messages are in the group's dead-letter queue."""
@@ -305,8 +308,10 @@ class RabbitMQAdapter:
 
     def backlog(self, subscription: Subscription) -> Backlog:
         """Return how many messages are ready, unacknowledged, and in the group's retry queues."""
+        place = self._place(subscription)
         with self._short_connection() as connection:
-            return backlog_of(connection, self._place(subscription), self._address, self._scope.clock.now())
+            unread = _in_stream(connection, place, subscription)
+            return backlog_of(connection, place, self._address, self._scope.clock.now(), unread)
 
     def close(self, *, grace: timedelta) -> None:
         """Stop consuming, send the last acknowledgements, disconnect."""
@@ -376,3 +381,9 @@ class RabbitMQAdapter:
     def _publication(self, topic: TopicOptions, message: OutgoingMessage) -> Publication:
         message_id = message.message_id or uuid.uuid4().hex
         return new_message(topic, message, self._scope.clock.now(), message_id, self._scope.app)
+
+
+def _in_stream(connection: Any, place: Place, subscription: Subscription) -> int:
+    """Return how many messages of its stream a group has not read; 0 without a stream."""
+    topic = place.topic
+    return waiting(connection, topic.stream, topic.start, subscription.positions) if topic.stream else 0

@@ -74,7 +74,7 @@ class RabbitMQDescription:
     def _channel(self, topic: TopicOptions) -> dict[str, Any]:
         host = {"vhost": self._address.virtual_host}
         if not topic.exchange:
-            return {"is": "queue", "queue": {"name": topic.queue} | host}
+            return {"is": "queue", "queue": {"name": topic.queue or topic.stream} | host}
         exchange: dict[str, Any] = {"name": topic.exchange}
         kind = topic.exchange_type or (DEFAULT_KIND if topic.exchange == DEFAULT_EXCHANGE else None)
         if kind in _KINDS:

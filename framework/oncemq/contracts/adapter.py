@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from oncemq.common.clock import Clock
 from oncemq.common.problems import Problem
-from oncemq.contracts.broadcast import Broadcast
+from oncemq.contracts.broadcast import Broadcast, Positions
 from oncemq.contracts.capabilities import Capabilities
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
@@ -29,6 +29,7 @@ class Subscription:
         in_flight: how many deliveries may be unsettled at once.
         broadcast: this instance gets all messages; None = members of the group share them. Its messages are acknowledged
             or given back only: retries and dead letters are in the ledger.
+        positions: how far the group has read, for brokers that do not keep it, in the app's database; None without one.
     """
 
     consumer: str
@@ -37,6 +38,7 @@ class Subscription:
     options: Mapping[str, Any] = field(default_factory=dict)
     in_flight: int = 1000
     broadcast: Broadcast | None = None
+    positions: Positions | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

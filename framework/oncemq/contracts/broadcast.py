@@ -1,4 +1,4 @@
-"""Contract of a subscription in which every instance of the app receives every message."""
+"""Contract of a subscription whose positions are in the app's database: of an instance that receives all, or of a group."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,25 +9,25 @@ QueuePlace = tuple[str, str]
 
 
 class Positions(Protocol):
-    """How far one instance has read, kept in the app's database; for one consumer, from any thread.
+    """How far one instance, or one group, has read, kept in the app's database; for one consumer, from any thread.
 
     Every call raises BrokerUnavailable where the database does not answer.
     """
 
     def hold(self) -> str:
-        """Be the one process of this instance for some seconds more; returns who is it instead, and nothing if we are."""
+        """Be the one process that reads for some seconds more; returns who is it instead, and nothing if we are."""
         ...
 
     def leave(self) -> None:
-        """Let another process of the instance go on at once."""
+        """Let another process go on at once."""
         ...
 
     def read(self, topic: str) -> Mapping[str, int]:
-        """Return the position in each queue of a topic; empty for an instance that was never there."""
+        """Return the position in each queue of a topic; empty for an instance or group that was never there."""
         ...
 
     def write(self, positions: Mapping[QueuePlace, int]) -> bool:
-        """Store positions, all or none; returns whether we are the process of this instance, else none is stored."""
+        """Store positions, all or none; returns whether we are the process that reads, else none is stored."""
         ...
 
 

@@ -12,6 +12,7 @@ from defects.catalog.brokers import (
     publishing,
     reading,
     rocketmq,
+    streams,
 )
 from defects.catalog.engine import (
     acknowledging,
@@ -55,6 +56,7 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *effects_outside.DEFECTS,
     *adapters.DEFECTS,
     *partitions.DEFECTS,
+    *streams.DEFECTS,
     *publishing.DEFECTS,
     *reading.DEFECTS,
     *in_redis.DEFECTS,

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pika
 import pytest
 
 from oncemq.message import headers
@@ -62,6 +63,36 @@ def test_workers_killed_in_the_middle_of_units_lose_and_double_nothing(place: Pl
     assert app.dead_letters() == []
     assert place.unsettled(CONSUMER) == 0
     assert torn, "no kill hit a unit that was under way"
+
+
+@pytest.fixture
+def stream_place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator[Place]:
+    """A place with a stream that is called as it is."""
+    url = pika.URLParameters(request.getfixturevalue("rabbitmq_url"))
+    with pika.BlockingConnection(url) as connection:
+        connection.channel().queue_declare(fresh, durable=True, arguments={"x-queue-type": "stream"})
+    yield from make_place(POSTGRESQL, request, tmp_path, fresh)
+    with pika.BlockingConnection(url) as connection:
+        connection.channel().queue_delete(fresh)
+
+
+@pytest.mark.server
+def test_the_reader_of_a_stream_is_killed(stream_place: Place) -> None:
+    """Another process reads on where the ledger says; what the dead one had not settled is read again, and nothing counts twice."""
+    app, killed = JudgedApp(stream_place, attempts=2, stream=stream_place.name), set[int]()
+    app.publish(IDS[:200], deadly=["e70"])
+    with app.program.started("run", "--processes", "2") as running:
+        kill_in_the_middle(app, killed, 40, running.said)
+        eventually(
+            lambda: app.all_applied(but=["e70"]) and app.dead_letters(),
+            "every event to be applied, and a dead letter",
+            said=running.said,
+        )
+        assert running.drain() == 0, running.said()
+    assert app.judge().lost == {"e70"}
+    assert (app.judge().double, app.judge().invented) == (frozenset(), frozenset())
+    (letter,) = app.dead_letters()
+    assert letter.message.headers[headers.REASON] == "crashed"
 
 
 def test_a_message_that_kills_its_process_ends_as_one_dead_letter(place: Place) -> None:

@@ -30,7 +30,7 @@ topics:
   {name}:
     key: body.key
     identity: body.id
-    strategies: [unique_key]
+    strategies: [unique_key]{options}
 consumers:
   judge:
     topic: {name}
@@ -111,16 +111,23 @@ class Verdict:
 class JudgedApp:
     """The app in `place`, ready to run: tables and queues exist.
 
+    Args:
+        place: where it runs.
+        attempts: how often a message is tried.
+        options: of its topic, for the broker.
+
     Attributes:
         program: runs `oncemq` on it.
         confirmed: ids that the broker has confirmed, as often as it has.
     """
 
-    def __init__(self, place: Place, attempts: int = 6) -> None:
+    def __init__(self, place: Place, attempts: int = 6, **options: str) -> None:
         self.place = place
         self.program = WarmProgram(place.folder, place.environment)
         self.confirmed: Counter[str] = Counter()
-        (place.folder / "app.yaml").write_text(_APP.format(name=place.name, attempts=attempts))
+        lines = "".join(f"\n    {name}: {value}" for name, value in options.items())
+        app = _APP.format(name=place.name, attempts=attempts, options=lines)
+        (place.folder / "app.yaml").write_text(app)
         (place.folder / "handlers.py").write_text(_HANDLERS)
         self._tried = place.folder / "tried.log"
         self.program.succeed("tables", "create")

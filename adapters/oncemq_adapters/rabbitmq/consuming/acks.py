@@ -97,6 +97,14 @@ class AckTracker:
             done = len(self._ready) + len(self._told) + len(self._returned) + self._left
             return self._last - self._lowest + 1 - done
 
+    def first_open(self) -> int:
+        """Return the lowest tag that is not finished; of the next delivery if all are."""
+        with self._lock:
+            tag = self._lowest
+            while tag in self._ready or tag in self._told:
+                tag += 1
+            return tag
+
     def is_waiting(self) -> bool:
         """Return whether finished tags wait for a gap to close."""
         return bool(self._ready)

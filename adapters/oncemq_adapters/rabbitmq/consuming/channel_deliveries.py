@@ -71,14 +71,14 @@ class Intake:
             self._left += 1
             return
         # Our copies come back through the default exchange; a copy of `queue:` came that way when it was new, too.
-        from_group = not method.exchange
+        from_group = self._is_from_group(method)
         if from_group and properties.headers and SEALED in properties.headers:
             properties, body = opened(properties, body)
         message, refusal = read_any(
             self._topic,
             body,
             properties,
-            redelivered=method.redelivered,
+            redelivered=self._was_delivered(method),
             from_group=from_group,
             method=method,
         )
@@ -87,6 +87,12 @@ class Intake:
         self._arrived.append(delivery)
         if len(self._arrived) == 1:
             self.channel.connection.after_reading(self._hand_over)
+
+    def _is_from_group(self, method: Any) -> bool:
+        return not method.exchange
+
+    def _was_delivered(self, method: Any) -> bool:
+        return bool(method.redelivered)
 
     def _hand_over(self) -> None:
         arrived, self._arrived = self._arrived, []

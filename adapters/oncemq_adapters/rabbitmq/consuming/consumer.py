@@ -1,6 +1,7 @@
 """The connection that consumes and acknowledges, with one channel for each subscription."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq.connection.address import Address
 from oncemq_adapters.rabbitmq.connection.link import Link
 from oncemq_adapters.rabbitmq.consuming.partitions import Announce, Announcer, PartitionedConsumption
+from oncemq_adapters.rabbitmq.consuming.streams import StreamConsumption, StreamKeeper
 from oncemq_adapters.rabbitmq.consuming.subscription import Consumption
 from oncemq_adapters.rabbitmq.topology import declare as topology
 from oncemq_adapters.rabbitmq.topology.names import Place
@@ -37,14 +39,14 @@ class Consuming:
         self._address = address
         self._name = name
         self._connection: Any = None
-        self._parts: dict[str, Consumption | PartitionedConsumption] = {
-            subscription.consumer: PartitionedConsumption(subscription, place, sink, self._ensure)
-            if place.is_partitioned
-            else Consumption(subscription, place, sink, self._ensure)
+        self._parts: dict[str, Consumption | PartitionedConsumption | StreamConsumption] = {
+            subscription.consumer: _kind_of(place)(subscription, place, sink, self._ensure)
             for subscription, place in places
         }
         partitioned = [part for part in self._parts.values() if isinstance(part, PartitionedConsumption)]
         self._announcer = Announcer(partitioned, announce) if partitioned else None
+        streams = [part for part in self._parts.values() if isinstance(part, StreamConsumption)]
+        self._keeper = StreamKeeper(streams, self._connected) if streams else None
         self._link = Link(address, name, self)
         self._had_connection = False
 
@@ -57,6 +59,8 @@ class Consuming:
         self._link.start()
         if self._announcer is not None:
             self._announcer.start()
+        if self._keeper is not None:
+            self._keeper.start()
         seconds = 3 * self._address.connect_timeout.total_seconds()
         for part in self._parts.values():
             part.answered.wait(seconds)
@@ -84,6 +88,8 @@ class Consuming:
             self._announcer.stop()
         self._link.post(self._finish)
         self._link.stop(grace)
+        if self._keeper is not None:
+            self._keeper.stop()
 
     def before_connecting(self) -> None:
         """Need nothing: queues are looked at when a channel finds them missing."""
@@ -99,10 +105,19 @@ class Consuming:
             part.lose(error)
             part.answered.set()
 
+    def _connected(self) -> AbstractContextManager[Any]:
+        return topology.connected(self._address, self._name)
+
     def _ensure(self, place: Place) -> None:
-        with topology.connected(self._address, self._name) as connection:
+        with self._connected() as connection:
             ensure(connection, place)
 
     def _finish(self) -> None:
         for part in self._parts.values():
             part.finish()
+
+
+def _kind_of(place: Place) -> type[Consumption] | type[PartitionedConsumption] | type[StreamConsumption]:
+    if place.topic.stream is not None:
+        return StreamConsumption
+    return PartitionedConsumption if place.is_partitioned else Consumption

@@ -102,6 +102,14 @@ class Consumption:
         if link is not None:
             link.post(self._follow)
 
+    @property
+    def _source(self) -> str:
+        """The queue that is consumed."""
+        return self.place.queue
+
+    def _arguments(self) -> dict[str, Any]:
+        return dict(NO_STREAM)
+
     def _open_channel(self) -> None:
         self._tries += 1
         this = self._tries
@@ -117,7 +125,7 @@ class Consumption:
         """
         answered = self._subscribed or self._paused
         if this == self._tries and self._connection.is_open and not answered and self._link is not None:
-            self._link.abandon(f"it did not answer the subscription to queue {self.place.queue!r}")
+            self._link.abandon(f"it did not answer the subscription to queue {self._source!r}")
 
     def _limit(self, channel: Any) -> None:
         self._channel = channel
@@ -148,10 +156,10 @@ class Consumption:
         elif self._tag is None:
             self._tag = f"{self.consumer}.{next(self._tags)}"
             intake.channel.basic_consume(
-                self.place.queue,
+                self._source,
                 intake.on_message,
                 consumer_tag=self._tag,
-                arguments=dict(NO_STREAM),
+                arguments=self._arguments(),
                 callback=self._on_consuming,
             )
 
@@ -164,9 +172,8 @@ class Consumption:
     def _on_cancel(self, channel: Any) -> None:
         """Follow a cancellation by the broker: the queue was deleted or its node is gone."""
         self._channel = None
-        queue = self.place.queue
         self._failed(
-            BrokerUnavailable(f"RabbitMQ cancelled the consumer: queue {queue!r} was deleted or moved")
+            BrokerUnavailable(f"RabbitMQ cancelled the consumer: queue {self._source!r} was deleted or moved")
         )
         if channel.is_open:
             channel.close()

@@ -15,9 +15,17 @@ _UNKNOWN = "unacknowledged messages are unknown"
 _HOW = f"{_UNKNOWN}: RabbitMQ tells them through its management API, so {management.HOW}"
 
 
-def backlog_of(connection: Any, place: Place, address: Address, now: datetime) -> Backlog:
-    """Return the figures of a group; unacknowledged ones from the management API, if it is configured."""
-    ready = sum(depth_of(connection, queue) for queue in place.queues())
+def backlog_of(connection: Any, place: Place, address: Address, now: datetime, unread: int = 0) -> Backlog:
+    """Return the figures of a group; unacknowledged ones from the management API, if it is configured.
+
+    Args:
+        connection: pika's.
+        place: the group's.
+        address: of the broker and its management API.
+        now: the present moment.
+        unread: messages of its stream that the group has not read.
+    """
+    ready = unread + sum(depth_of(connection, queue) for queue in place.queues())
     retries, first = 0, None
     for step in all_steps():
         count = sum(message_count(connection, part.retry_queue(step)) for part in place.parts())

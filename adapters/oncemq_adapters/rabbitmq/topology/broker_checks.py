@@ -11,6 +11,7 @@ from oncemq_adapters.rabbitmq.topology import declare as topology
 from oncemq_adapters.rabbitmq.topology.declare import Arguments
 from oncemq_adapters.rabbitmq.topology.delivery_limit import limited
 from oncemq_adapters.rabbitmq.topology.names import DEFAULT_EXCHANGE, Place
+from oncemq_adapters.rabbitmq.topology.streams import insist_on_stream
 
 
 def examine_place(connection: Any, place: Place) -> Iterator[Problem]:
@@ -23,6 +24,10 @@ def examine_place(connection: Any, place: Place) -> Iterator[Problem]:
         except BrokerRefused as error:
             yield Problem(str(error), where="topic.queue")
         return
+    if place.topic.stream is not None:
+        yield from _refusals(
+            "topic.stream", partial(insist_on_stream, connection, place.topic.stream, place.topic.topic)
+        )
     yield from _refusals("topic.exchange", partial(_same_exchange, connection, place))
     yield from _missing_exchange(connection, place)
     if place.topic.declare == DECLARE_NOTHING:

@@ -22,6 +22,12 @@ def check_consumer(facts: ConsumerFacts, queue_type: str) -> Iterator[Problem]:
             f"set it to {PREFETCH_LIMIT} or less",
             "in_flight",
         )
+    if "stream" in facts.options and not facts.dialect:
+        yield Problem(
+            "stream: keeps in the app's database how far the group has read, and there is none",
+            'add database: {url: "sqlite:///app.db"}',
+            "topic.stream",
+        )
     yield from _timeouts(facts)
 
 

@@ -26,6 +26,7 @@ from oncemq_adapters.rabbitmq.topology.names import (
     TopicOptions,
 )
 from oncemq_adapters.rabbitmq.topology.queue_type import insist_on_queue
+from oncemq_adapters.rabbitmq.topology.streams import insist_on_stream
 
 _ADVICE = "set queue_type to what it is, delete the queue when it is empty, or consume it as it is with queue: {queue}"
 
@@ -85,6 +86,10 @@ def ensure_place(connection: Any, place: Place) -> None:
         return
     if topic.declare == DECLARE or not queue_exists(connection, place.queue):
         declare(connection, place.queue, own_arguments(place))
+    if topic.stream is not None:
+        # Only retries come to the group's own queue.
+        insist_on_stream(connection, topic.stream, topic.topic)
+        return
     bind(connection, place.queue, topic.exchange, topic.routing_key)
 
 

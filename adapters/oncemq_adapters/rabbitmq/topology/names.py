@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 from zlib import crc32
 
@@ -12,6 +13,7 @@ from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rabbitmq.connection.address import DECLARE, QUEUE_TYPES, read_declare
 from oncemq_adapters.rabbitmq.topology.delays import all_steps
+from oncemq_adapters.start import FIRST, read_start
 
 DEFAULT_EXCHANGE = "oncemq"
 DEFAULT_KIND = "topic"
@@ -24,6 +26,8 @@ KNOWN = (
     "prefetch",
     "declare",
     "partitions",
+    "stream",
+    "start",
 )
 KINDS = ("topic", "direct", "fanout", "headers", "x-consistent-hash", "x-delayed-message")
 LONGEST_NAME = 255
@@ -50,6 +54,8 @@ class TopicOptions:
         declare: whether exchange, queue and binding are made (`true`), only where they are missing (`missing`), or
             looked at (`false`).
         partitions: over how many queues the messages are spread by their keys; None = one queue.
+        stream: an existing stream that is read beside the group's own queue, to which retries come back.
+        start: where a new group begins with the stream: `first`, `last` or a moment.
     """
 
     topic: str
@@ -61,6 +67,8 @@ class TopicOptions:
     prefetch: int | None
     declare: str = DECLARE
     partitions: int | None = None
+    stream: str | None = None
+    start: str | datetime = FIRST
 
     def key_of(self, key: str) -> str:
         """Return the routing key of messages of a business key."""
@@ -158,8 +166,9 @@ def read_topic(topic: str, options: Mapping[str, Any], queue_type: str) -> tuple
     """Return the topic's options as far as they can be understood, and their errors."""
     reader = OptionReader(options, KNOWN, "RabbitMQ topic option")
     queue = reader.text("queue")
-    exchange = reader.text("exchange", "" if queue else DEFAULT_EXCHANGE) or ""
-    routing_key = reader.text("routing_key", topic if exchange else queue) or ""
+    stream = reader.text("stream")
+    exchange = reader.text("exchange", "" if queue or stream else DEFAULT_EXCHANGE) or ""
+    routing_key = reader.text("routing_key", topic if exchange else queue or stream) or ""
     parsed = TopicOptions(
         topic=topic,
         queue=queue,
@@ -170,15 +179,18 @@ def read_topic(topic: str, options: Mapping[str, Any], queue_type: str) -> tuple
         prefetch=reader.number("prefetch", None, 1, PREFETCH_LIMIT),
         declare=read_declare(reader, DECLARE),
         partitions=reader.number("partitions", None, 1, MOST_PARTITIONS),
+        stream=stream,
+        start=read_start(reader),
     )
     _refuse_contradictions(reader, options, parsed)
+    _refuse_beside_stream(reader, options, parsed)
     if parsed.partitions is not None:
         _refuse_unpartitionable(reader, parsed)
     return parsed, reader.problems
 
 
 def _refuse_contradictions(reader: OptionReader, options: Mapping[str, Any], parsed: TopicOptions) -> None:
-    if parsed.queue and not parsed.exchange:
+    if (parsed.queue or parsed.stream) and not parsed.exchange:
         for name in ("routing_key", "exchange_type"):
             if name in options:
                 reader.complain(
@@ -186,11 +198,28 @@ def _refuse_contradictions(reader: OptionReader, options: Mapping[str, Any], par
                 )
     for name, text in (
         ("queue", parsed.queue),
+        ("stream", parsed.stream),
         ("exchange", parsed.exchange),
         ("routing_key", parsed.routing_key),
     ):
         if text and len(text.encode()) > LONGEST_NAME:
             reader.complain(name, f"{name!r} is longer than {LONGEST_NAME} bytes")
+
+
+def _refuse_beside_stream(reader: OptionReader, options: Mapping[str, Any], parsed: TopicOptions) -> None:
+    if parsed.stream is None:
+        if "start" in options:
+            reader.complain(
+                "start", "only a stream is read from a place of choice", "add stream:, or leave start: out"
+            )
+        return
+    for name, why in (("queue", "is another source"), ("partitions", "are queues")):
+        if name in options:
+            reader.complain(
+                name,
+                f"a topic with stream: reads that stream, and {name} {why}",
+                f"leave {name}: or stream: out",
+            )
 
 
 def _refuse_unpartitionable(reader: OptionReader, parsed: TopicOptions) -> None:

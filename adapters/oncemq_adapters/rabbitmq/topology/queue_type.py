@@ -51,7 +51,7 @@ def is_stream(error: BaseException) -> bool:
 def stream(queue: str) -> BrokerRefused:
     """Return the error for a stream."""
     return BrokerRefused(
-        f"queue {queue!r} is a stream, which OnceMQ cannot consume: acknowledging does not move a stream's consumer on, "
-        "so messages would be skipped or come again – name a quorum or classic queue, or replace queue: by exchange: "
-        "and routing_key: to have a queue of the group's own declared and bound"
+        f"queue {queue!r} is a stream, where acknowledging does not move a consumer on, so messages would be skipped or come again "
+        f"– write stream: {queue} instead of queue:, or replace queue: by exchange: and routing_key: to have a queue of the "
+        "group's own declared and bound"
     )

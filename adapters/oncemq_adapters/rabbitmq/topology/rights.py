@@ -33,7 +33,7 @@ def missing_rights(connection: Any, place: Place, address: Address) -> Iterator[
         ("read the group's own queues", lambda _: insist_on_queue(connection, queue)),
     ]
     exchange = place.topic.exchange
-    if exchange and not place.is_existing:
+    if exchange and not place.is_existing and place.topic.stream is None:
         tries.append(
             (
                 f"bind the group's queue to exchange {exchange!r}",
@@ -57,8 +57,9 @@ def grant(place: Place, address: Address) -> str:
     own = re.escape(place.private) + r"\..*"
     names = {re.escape(place.queue), own}
     exchange = {re.escape(place.topic.exchange)} - {""}
+    stream = {re.escape(place.topic.stream)} if place.topic.stream else set()
     configure = {own} if place.is_existing else names | exchange
-    rights = (configure, {own, *names, r"amq\.default"}, names | exchange)
+    rights = (configure, {own, *names, r"amq\.default"}, names | exchange | stream)
     patterns = [f"^({'|'.join(sorted(some))})$" for some in rights]
     command = ["rabbitmqctl", "set_permissions", "-p", address.virtual_host, address.username, *patterns]
     return shlex.join(command)

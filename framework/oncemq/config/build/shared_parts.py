@@ -248,15 +248,21 @@ def subscription_of(
     Args:
         settled: its settings.
         scope: its ledger scope.
-        engine: the app's database, which keeps how far an instance has read.
+        engine: the app's database, which keeps how far an instance, or a group, has read.
         clock: the source of time.
     """
+    positions = LedgerPositions(scope, engine, clock) if engine is not None else None
     broadcast = None
-    if settled.instance and engine is not None:
-        broadcast = Broadcast(settled.instance, LedgerPositions(scope, engine, clock))
-    options = written(settled.options)
+    if settled.instance and positions is not None:
+        broadcast = Broadcast(settled.instance, positions)
     return Subscription(
-        settled.name, settled.topic, settled.group, options, settled.in_flight, broadcast=broadcast
+        settled.name,
+        settled.topic,
+        settled.group,
+        written(settled.options),
+        settled.in_flight,
+        broadcast=broadcast,
+        positions=positions,
     )
 
 
