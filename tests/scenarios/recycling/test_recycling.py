@@ -170,6 +170,15 @@ class Traffic:
         assert "worker process ended" not in running.said(), running.said()
 
 
+def place_of_successors(
+    kind: str, request: pytest.FixtureRequest, folder: Path, fresh: str
+) -> Iterator[Place]:
+    """Yield a place; on Kafka without static members, beside which no successor can start."""
+    for made in make_place(kind, request, folder, fresh):
+        broker = made.broker.replace(f"member={fresh}&", "")
+        yield Place(broker, made.database, made.name, made.folder)
+
+
 @pytest.fixture(
     params=[
         EMBEDDED,
@@ -180,10 +189,8 @@ class Traffic:
     ]
 )
 def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator[Place]:
-    """Where the app runs; on Kafka without static members, beside which no successor can start."""
-    for made in make_place(request.param, request, tmp_path, fresh):
-        broker = made.broker.replace(f"member={fresh}&", "")
-        yield Place(broker, made.database, made.name, made.folder)
+    """Where the app runs."""
+    yield from place_of_successors(request.param, request, tmp_path, fresh)
 
 
 def test_nothing_is_lost_doubled_or_disordered_while_workers_are_recycled(place: Place) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.recycling.test_recycling import Traffic
+from scenarios.recycling.test_recycling import Traffic, place_of_successors
 from support.apps.program import Started, eventually
-from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
+from support.brokers.places import EMBEDDED, KAFKA_POSTGRESQL, POSTGRESQL, Place
 
 RELOADS = int(os.environ.get("ONCEMQ_STORM_RELOADS", "2"))
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 20 * RELOADS)]
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 20 * RELOADS)]
 @pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator[Place]:
     """Where the app runs; without servers unless the test names some."""
-    yield from make_place(getattr(request, "param", EMBEDDED), request, tmp_path, fresh)
+    yield from place_of_successors(getattr(request, "param", EMBEDDED), request, tmp_path, fresh)
 
 
 @contextmanager
@@ -38,7 +38,9 @@ def _says(running: Started, text: str, times: int = 1) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", [EMBEDDED, pytest.param(POSTGRESQL, marks=pytest.mark.server)], indirect=True
+    "place",
+    [EMBEDDED, *(pytest.param(kind, marks=pytest.mark.server) for kind in (POSTGRESQL, KAFKA_POSTGRESQL))],
+    indirect=True,
 )
 def test_nothing_is_lost_doubled_or_disordered_while_the_app_is_reloaded(place: Place) -> None:
     """One reload follows the other, each with another text."""
