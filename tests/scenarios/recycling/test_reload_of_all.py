@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,31 @@ def test_each_process_answers_whether_it_has_taken_over(
         for order in (("refused", "taken over"), ("taken over", "refused"))
     )
     assert (noted[-1]["outcome"], noted[-1]["times"]) == ("started", 2)
+
+
+def _times(started: Started, event: str) -> list[str]:
+    lines = [json.loads(line) for line in started.said().splitlines() if line.startswith("{")]
+    return [line["time"] for line in lines if line["event"] == event]
+
+
+def test_processes_replace_their_workers_one_after_the_other(
+    machines: tuple[Machine, Machine], running: list[Started]
+) -> None:
+    """The second begins when the first has ended; of two that hear a second request meanwhile, each obeys it once."""
+    for machine in machines:
+        machine.configure(200)
+    machines[0].json("reload", "--no-wait")
+    eventually(lambda: any(_times(each, "reload begins") for each in running), "one begins", 60)
+    answers = machines[0].json("reload")
+    assert [row["outcome"] for row in answers] == ["taken over"] * 2
+    turns = sorted(
+        turn
+        for each in running
+        for turn in zip(_times(each, "reload begins"), _times(each, "reload done"), strict=True)
+    )
+    assert len(turns) >= 3, turns
+    assert all(before[1] <= after[0] for before, after in pairwise(turns)), turns
+    assert any(_times(each, "reload waits for its turn") for each in running)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -17,6 +17,7 @@ from oncemq.cli.preflight import failed_connections
 from oncemq.cli.reload.candidate import running
 from oncemq.cli.reload.ledger_requests import LedgerRequests
 from oncemq.cli.reload.reloader import Reloader, on_hangup
+from oncemq.cli.reload.turns import Turns
 from oncemq.cli.replacements import telling
 from oncemq.cli.worker import Mourner, Worker, tell_silence
 from oncemq.common.durations import parse_duration
@@ -143,13 +144,15 @@ def _reloads(
 ) -> Iterator[None]:
     """Reload at SIGHUP, and when an operator asks all processes through the ledger."""
     plan, member = loaded.plan, Member.this()
-    history = None if plan.engine is None else History(plan.engine, plan.name, member)
-    reloader = Reloader(worker, supervisor, running(loaded), group, history)
-    reloader.start()
     if plan.engine is None:
+        reloader = Reloader(worker, supervisor, running(loaded), group)
+        reloader.start()
         with on_hangup(reloader):
             yield
         return
+    history, turns = History(plan.engine, plan.name, member), Turns(plan.engine, plan.name, member.name)
+    reloader = Reloader(worker, supervisor, running(loaded), group, history, turns)
+    reloader.start()
     requests = LedgerRequests(plan.engine, plan.name, member, reloader, texts_read)
     requests.start()
     try:
@@ -157,6 +160,7 @@ def _reloads(
             yield
     finally:
         requests.stop()
+        turns.close()
 
 
 def _fork_server() -> ForkServer | None:

@@ -14,7 +14,9 @@ from typing import Any
 
 import structlog
 
+from oncemq.cli.reload import turns
 from oncemq.cli.reload.candidate import Candidate, check
+from oncemq.cli.reload.turns import Turns
 from oncemq.cli.worker import Worker
 from oncemq.config import pinned
 from oncemq.engine.supervisor import Supervisor
@@ -35,6 +37,7 @@ class Reloader:
         candidate: the configuration that runs.
         group: shows on `/status` what runs; None = it is off.
         history: of the app's configurations; None = the app has no database.
+        queue: of the processes that an operator asks; None = the app has no database.
     """
 
     def __init__(
@@ -44,12 +47,14 @@ class Reloader:
         candidate: Candidate,
         group: ProcessGroup | None,
         history: History | None = None,
+        queue: Turns | None = None,
     ) -> None:
         self._worker = worker
         self._supervisor = supervisor
         self._running = candidate
         self._group = group
         self._history = history
+        self._turns = queue
         self._asked: SimpleQueue[Occasion] = SimpleQueue()
         self._log = structlog.get_logger("oncemq")
         self.version = version(worker.texts)
@@ -72,18 +77,20 @@ class Reloader:
         self._note(self._worker.texts or {}, Occasion(START), STARTED)
         while True:
             occasion = self._asked.get()
+            at_once = occasion.request is None
             with suppress(Empty):
                 while True:
                     later = self._asked.get_nowait()
-                    # A request in the ledger waits for its answer.
-                    occasion = later if later.request is not None or occasion.request is None else occasion
+                    at_once = at_once or later.request is None
+                    # A request in the ledger waits for its answer, and that to a later one is one to those before it.
+                    occasion = max(occasion, later, key=lambda each: each.request or 0)
             try:
-                self._reload(occasion)
+                self._reload(occasion, None if at_once else self._turns)
             except Exception as error:
                 self._log.exception("reload failed")
                 self._refuse({}, occasion, [f"{type(error).__name__}: {error}"])
 
-    def _reload(self, occasion: Occasion) -> None:
+    def _reload(self, occasion: Occasion, turn: Turns | None) -> None:
         by = str(occasion)
         files = self._worker.files
         try:
@@ -97,13 +104,15 @@ class Reloader:
             self._log.error("reload refused; nothing has changed", by=by, problems=problems)
             self._refuse(texts, occasion, problems)
             return
+        if turn is not None and not turn.take(self._overtaken):
+            if self._overtaken():
+                self._asked.put(occasion)  # with what came meanwhile, for which the files are read again
+            return
         changed = found.changed_from(self._running)
         worker = replace(self._worker, texts=texts)
         new = version(texts)
         self._log.info("reload begins", by=by, version=new, before=self.version, changed=changed)
-        ends: SimpleQueue[bool] = SimpleQueue()
-        self._supervisor.replace(worker, ends.put)
-        if not ends.get():
+        if not self._replaced(worker, turn):
             self._log.error("reload given up; the configuration before it runs", by=by, version=new)
             self._refuse(texts, occasion, [_NOT_READY], GIVEN_UP)
             return
@@ -112,6 +121,24 @@ class Reloader:
         self._log.info("reload done", by=by, version=new, changed=changed)
         self._show(self._outcome(by, []))
         self._note(texts, occasion, TAKEN_OVER)
+
+    def _overtaken(self) -> bool:
+        """Return whether another reload was asked for meanwhile."""
+        return not self._asked.empty()
+
+    def _replaced(self, worker: Worker, turn: Turns | None) -> bool:
+        """Have the worker processes replaced; returns False if it was given up."""
+        ends: SimpleQueue[bool] = SimpleQueue()
+        self._supervisor.replace(worker, ends.put)
+        if turn is None:
+            return ends.get()
+        try:
+            while True:
+                with suppress(Empty):
+                    return ends.get(timeout=turns.KEEP_EVERY)
+                turn.keep()
+        finally:
+            turn.end()
 
     def _refuse(
         self, texts: Mapping[Path, bytes], occasion: Occasion, problems: list[str], outcome: str = REFUSED

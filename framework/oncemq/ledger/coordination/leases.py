@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import Column, Connection, and_, delete, or_, update
+from sqlalchemy import Column, Connection, and_, delete, or_, select, update
 
 from oncemq.ledger.database.server_clock import server_moment
 from oncemq.ledger.sql.column_types import ExactText, Moment
@@ -42,3 +42,9 @@ def end(connection: Connection, name: str, owner: str, *, at: datetime) -> None:
 def release(connection: Connection, name: str, owner: str) -> None:
     """Release the lease if this owner still holds it."""
     connection.execute(delete(TABLE).where(TABLE.c.name == name, TABLE.c.owner == owner))
+
+
+def holder(connection: Connection, name: str) -> str | None:
+    """Return who has the lease, or had it last; None if nothing has."""
+    owner: str | None = connection.scalar(select(TABLE.c.owner).where(TABLE.c.name == name))
+    return owner

@@ -39,7 +39,7 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     show_default=True,
     callback=_duration,
     metavar="DURATION",
-    help="Wait so long for answers.",
+    help="Wait so long for the next answer.",
 )
 @click.option("--no-wait", is_flag=True, help="Only ask.")
 @signed
@@ -51,7 +51,8 @@ def reload(
     """Have every `oncemq run` of the app, on any machine, take over its changed files and code, without stopping.
 
     Each notices it within two seconds, and does what it does at SIGHUP: its own files are checked, then its worker processes are
-    replaced one after the other. A file that cannot run changes nothing there. Prints what became of each.
+    replaced one after the other, while other processes wait for their turn. A file that cannot run changes nothing there. Prints
+    what became of each.
 
     Exit code 1: one has refused, or has not answered.
     """
@@ -80,10 +81,13 @@ def reload(
 
 
 def _followed(asked: Asked, within: timedelta, tell: Callable[[Answer], None]) -> Sequence[Answer]:
-    """Wait until each process has answered, or for so long; returns how far each is, after each was told once."""
-    end, told = time.monotonic() + within.total_seconds(), set[str]()
+    """Wait until each process has answered, so long for each answer; returns how far each is, after each was told once."""
+    end, told, known = time.monotonic() + within.total_seconds(), set[str](), 0
     while True:
         answers = list(asked.answers())
+        answered = sum(answer.state not in {WAITING, SILENT} for answer in answers)
+        if answered > known:
+            end, known = time.monotonic() + within.total_seconds(), answered
         open_ones = any(answer.state == WAITING for answer in answers)
         over = not open_ones or time.monotonic() >= end
         for answer in answers:
@@ -95,7 +99,7 @@ def _followed(asked: Asked, within: timedelta, tell: Callable[[Answer], None]) -
             break
         time.sleep(_LOOK_EVERY)
     if open_ones:
-        warn(f"not all have answered within {format_duration(within)}")
+        warn(f"not all have answered: no answer has come for {format_duration(within)}")
     return answers
 
 
