@@ -24,6 +24,7 @@ from oncemq.ledger.records import (
     suspects,
 )
 from oncemq.operate.brokers import by_broker
+from oncemq.operate.configuration.by_time import LoadedConfigurations
 from oncemq.operate.dead_letters import Filter
 from oncemq.operate.letter_pages import PageLimits, letter_page
 from oncemq.operate.letters import EVERYTHING, Tell
@@ -52,6 +53,8 @@ def of_key(
         most_letters: of each broker's consumers, how many dead letters are looked at for the key, the oldest first.
     """
     found = _ledger(plan, key, consumers)
+    if plan.engine is not None:
+        found["configurations"] = LoadedConfigurations.of(plan.engine, plan.name).named_in(found)
     if with_requests:
         found["requests"] = _requests(plan, key)
     found["dead_letters"], problems = _letters(plan, key, consumers, tell, most_letters)

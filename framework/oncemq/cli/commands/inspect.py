@@ -16,11 +16,24 @@ from oncemq.operate.brokers import chosen_consumers
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "processed": (
         "processed",
-        {"consumer": "consumer", "identity": "identity", "processed_at": "at", "result": "result"},
+        {
+            "consumer": "consumer",
+            "identity": "identity",
+            "processed_at": "at",
+            "result": "result",
+            "configuration": "configuration",
+        },
     ),
     "final_failures": (
         "failed for good, on_dead has taken effect",
-        {"consumer": "consumer", "identity": "identity", "at": "at", "code": "code", "reason": "reason"},
+        {
+            "consumer": "consumer",
+            "identity": "identity",
+            "at": "at",
+            "code": "code",
+            "reason": "reason",
+            "configuration": "configuration",
+        },
     ),
     "claims": (
         "claims on effects outside the database",
@@ -32,9 +45,13 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "done_at": "done at",
             "result": "result",
             "reason": "reason",
+            "configuration": "configuration",
         },
     ),
-    "states": ("states", {"consumer": "consumer", "state": "state", "changed_at": "since"}),
+    "states": (
+        "states",
+        {"consumer": "consumer", "state": "state", "changed_at": "since", "configuration": "configuration"},
+    ),
     "strategies": ("strategies", {"consumer": "consumer", "strategy": "strategy", "what": "", "value": ""}),
     "parked": (
         "parked",
@@ -58,6 +75,18 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "attempt": "attempt",
             "identity": "identity",
             "reason": "reason",
+            "configuration": "configuration",
+        },
+    ),
+    "configurations": (
+        "configurations by the time of these records",
+        {
+            "version": "version",
+            "number": "no.",
+            "loaded_at": "loaded at",
+            "occasion": "by",
+            "who": "who",
+            "host": "host",
         },
     ),
     "changes": (
@@ -135,6 +164,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
 }
+_OPTIONAL = frozenset({"trace_id", "configuration"})
 
 
 @click.command("inspect", short_help="Show everything known about one business key.")
@@ -169,6 +199,6 @@ def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: b
 
 
 def _of_use(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
-    """Return the columns, without that of the trace where no row has one."""
-    traced = any("trace_id" in row for row in rows)
-    return {name: title for name, title in columns.items() if traced or name != "trace_id"}
+    """Return the columns, without those of the trace and the configuration where no row has one."""
+    used = {name for row in rows for name in row}
+    return {name: title for name, title in columns.items() if name not in _OPTIONAL or name in used}

@@ -115,6 +115,33 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """A configuration that a process has begun to run.
+
+    Args:
+        version: of the configuration.
+        configuration: its number; None = its text is not kept.
+        host: the machine's name.
+        process: the name of the process, of several starts that of the latest.
+        occasion: `start`, `SIGHUP` or `oncemq reload`.
+        who: the person, as far as known.
+        at: when, aware; of several starts the latest.
+        times: so many starts with the same text.
+        first_at: when the text was first seen, aware; None = it is not kept.
+    """
+
+    version: str
+    configuration: int | None
+    host: str
+    process: str
+    occasion: str
+    who: str
+    at: datetime
+    times: int
+    first_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """A configuration whose text is kept.
 
@@ -179,6 +206,16 @@ def notes(
     if since is not None:
         found = found.where(c.at >= since)
     return [_note(row) for row in connection.execute(found.order_by(c.id.desc()).limit(limit))]
+
+
+def loads(connection: Connection, app: str) -> list[Load]:
+    """Return which configurations an app's processes have begun to run, oldest first, as far as the notes are kept."""
+    c = NOTES.c
+    first_at = select(TABLE.c.first_at).where(TABLE.c.app == app, TABLE.c.version == c.version)
+    columns = (c.version, c.configuration, c.host, c.process, c.occasion, c.who, c.at, c.times)
+    found = select(*columns, first_at.scalar_subquery().label("first_at"))
+    ran = found.where(c.app == app, c.outcome.in_((STARTED, TAKEN_OVER)))
+    return [Load(*row) for row in connection.execute(ran.order_by(c.id))]
 
 
 def kept(connection: Connection, app: str) -> list[Configuration]:

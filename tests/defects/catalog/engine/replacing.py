@@ -4,6 +4,8 @@ from defects.defect import Defect, Edit
 
 SUPERVISION = "framework/oncemq/engine/supervision"
 TESTS = "tests/unit/engine/supervision"
+TURNS = "framework/oncemq/cli/reload/turns.py"
+RELOADER = "framework/oncemq/cli/reload/reloader.py"
 REPLACING = f"{TESTS}/test_replacing.py"
 RECYCLING = f"{TESTS}/test_recycling.py"
 
@@ -209,6 +211,54 @@ DEFECTS = (
         ],
         [
             "tests/unit/ledger/records/test_configurations.py::test_what_has_run_stays_longer_than_what_was_refused[sqlite]"
+        ],
+    ),
+    Defect(
+        "two-machines-at-once",
+        "One process of an app after the other replaces its workers.",
+        [Edit(TURNS, "            return leases.acquire(", "            return True or leases.acquire(")],
+        [
+            "tests/unit/cli/test_reload_turns.py::test_a_process_waits_until_the_one_before_it_has_ended_its_turn"
+        ],
+    ),
+    Defect(
+        "turn-that-runs-out",
+        "A process that replaces many workers keeps its turn.",
+        [Edit(TURNS, '"""Extend the turn."""\n        self._acquire()', '"""Extend the turn."""')],
+        ["tests/unit/cli/test_reload_turns.py::test_a_turn_that_takes_longer_than_its_lease_is_kept"],
+    ),
+    Defect(
+        "turn-of-the-dead",
+        "A process that has died in its turn is passed over after half a minute.",
+        [Edit(TURNS, "until=now + LEASE", "until=now + 999 * LEASE")],
+        ["tests/unit/cli/test_reload_turns.py::test_a_turn_that_takes_longer_than_its_lease_is_kept"],
+    ),
+    Defect(
+        "reload-out-of-turn",
+        "What an operator asks of all processes is obeyed in turn.",
+        [Edit(RELOADER, "None if at_once else self._turns", "None")],
+        ["tests/unit/cli/test_reload_order.py::test_a_request_in_the_ledger_is_obeyed_in_turn"],
+    ),
+    Defect(
+        "waits-with-an-older-text",
+        "A process that waits for its turn takes over what its files say after the latest request.",
+        [Edit(RELOADER, "return not self._asked.empty()", "return False")],
+        [
+            "tests/unit/cli/test_reload_order.py::test_a_process_that_waits_reads_its_files_again_for_a_later_request"
+        ],
+    ),
+    Defect(
+        "only-the-latest-configuration",
+        "A record that two configurations may have written names both.",
+        [
+            Edit(
+                "framework/oncemq/operate/configuration/by_time.py",
+                "each.load.at <= moment <",
+                "moment <= each.load.at <",
+            )
+        ],
+        [
+            "tests/unit/cli/test_configuration_by_time.py::test_while_processes_reload_one_after_the_other_both_are_named"
         ],
     ),
 )
