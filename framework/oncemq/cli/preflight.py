@@ -17,7 +17,7 @@ from oncemq.contracts.broker_queries import (
     RedisStrategy,
 )
 from oncemq.engine.application import tables_of
-from oncemq.engine.group_ownership import in_words, left_names, look
+from oncemq.engine.group_ownership import in_words, left_names, look, unseen_rows
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.ledger import schema
@@ -123,7 +123,7 @@ def _prove_database(plan: AppPlan) -> None:
         schema.insist_on_rights(engine, tables_of(plan))
     shards.ensure(plan.engines, plan.name, plan.layout)
     ensure_begun(plan.engines, plan.generations)
-    if conflicts := look(plan).conflicts:
+    if conflicts := [*look(plan).conflicts, *unseen_rows(plan)]:
         raise ConfigError(conflicts)
 
 

@@ -52,6 +52,7 @@ from sqlalchemy import Connection, Engine, MetaData, Table
 from oncemq.common.clock import Clock
 from oncemq.common.problems import Problem
 from oncemq.contracts.checks import ConsumerFacts, UnitKind
+from oncemq.contracts.moving import LedgerMove
 from oncemq.contracts.publisher import Publishers
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import PROCEED, Verdict
@@ -267,6 +268,13 @@ class Strategy:
         They belong to one consumer: another consumer of the same topic would find them changed, and skip its messages.
         """
         return ()
+
+    def moves(self) -> LedgerMove | None:
+        """Return how rows of the ledger that other options of this strategy would use get into the user's table; None = it has none.
+
+        A consumer does not start while there are such rows: it would not see them. For `oncemq tables move`.
+        """
+        return None
 
     def upkeep(self) -> Sequence[UpkeepTask]:
         """Return the background tasks."""

@@ -5,13 +5,15 @@ one message are applied by both. A column that a strategy decides by belongs to 
 the first consumer changes it, and another one would find every message done.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.contracts.broker_queries import NamingAdapter, names_of
+from oncemq.contracts.moving import LedgerMove
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import ConfigError
 from oncemq.ledger import renames
@@ -19,6 +21,7 @@ from oncemq.ledger.coordination import groups
 from oncemq.ledger.coordination.broadcast import consumer_of
 from oncemq.ledger.coordination.groups import Owned
 from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.database.connect import place as where_is
 from oncemq.ledger.generations import rotation
 from oncemq.ledger.renames import Left
 
@@ -188,9 +191,13 @@ def own(plan: AppPlan) -> Sequence[str]:
         ConfigError: something has another owner.
     """
     places = places_of(plan)
-    if plan.engine is None or not places:
+    if plan.engine is None:
         return ()
-    lines = list(carry_over(plan))
+    lines = list(carry_over(plan)) if places else []
+    if rows := unseen_rows(plan):
+        raise ConfigError(rows)
+    if not places:
+        return ()
     finding = look(plan)
     if not finding.conflicts:
         with plan.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
@@ -203,6 +210,30 @@ def own(plan: AppPlan) -> Sequence[str]:
     if finding.conflicts:
         raise ConfigError(finding.conflicts)
     return [*finding.warnings, *lines]
+
+
+def ledger_moves(plan: AppPlan, consumer: ConsumerPlan) -> Iterator[tuple[Engine, LedgerMove]]:
+    """Yield, with its database, what the ledger may have of a consumer that belongs into a table of the user's."""
+    for shard, engine in enumerate(plan.engines):
+        for strategy in consumer.parts[shard].strategies:
+            found = strategy.moves()
+            if found is not None:
+                yield engine, found
+
+
+def unseen_rows(plan: AppPlan) -> list[str]:
+    """Return what the ledger has that a consumer's strategy would not see, and what to do; read-only."""
+    lines = []
+    for consumer in plan.consumers:
+        for engine, found in ledger_moves(plan, consumer):
+            with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+                if found.left(connection):
+                    lines.append(
+                        f"consumer {consumer.name}: the ledger in {where_is(engine)} has {found.what}s of it, and {found.target} is "
+                        "read instead: messages that took effect might run again – run "
+                        f"`oncemq tables move {consumer.name} --preview`"
+                    )
+    return lines
 
 
 def _columns(plan: AppPlan, consumer: ConsumerPlan) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Enum, String, update
 
 from oncemq.common.problems import Problem
+from oncemq.contracts.moving import LedgerMove
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Culprits, Verdict
@@ -13,6 +14,7 @@ from oncemq.ledger.database.user_tables import UnfitTable
 from oncemq.ledger.sql.row_locks import RowLock
 from oncemq_strategies.common.entity_rows import Entity, EntityRows, Found, Target
 from oncemq_strategies.common.table_lookup import LookedUp
+from oncemq_strategies.state_machine.states_move import StatesMove
 
 
 class _Notes:
@@ -53,12 +55,17 @@ class EntityStates:
             scope, entity.table, entity.where, lambda connection: _look(connection, scope, entity, column)
         )
         self._rows = EntityRows(scope, entity, self._target.get)
+        self._moves = StatesMove(scope.consumer, self.name, self._target.get)
 
     def check(self, wanted: Sequence[str]) -> list[Problem]:
         """Return why the table cannot be used."""
         return self._target.check(
             lambda target: _unfit_states(target.columns[0], wanted), "alter the column, or correct the states"
         )
+
+    def moves(self) -> LedgerMove:
+        """Return how states in the ledger get into the column."""
+        return self._moves
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Lock and read the row of every key; keys without a row get a mutex and are looked up again."""

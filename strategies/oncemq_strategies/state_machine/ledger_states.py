@@ -6,6 +6,7 @@ from sqlalchemy import Connection
 
 from oncemq.common.clock import Clock
 from oncemq.common.problems import Problem
+from oncemq.contracts.moving import LedgerMove
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Verdict
 from oncemq.errors import InfrastructureError
@@ -46,6 +47,10 @@ class LedgerStates:
     def check(self, wanted: Sequence[str]) -> list[Problem]:  # noqa: ARG002 - our own table takes any state
         """Return nothing: `tables create` creates the table."""
         return []
+
+    def moves(self) -> LedgerMove | None:
+        """Return nothing: they are where they belong."""
+        return None
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Lock the row of every key and read its state."""

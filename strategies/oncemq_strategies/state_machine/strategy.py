@@ -8,6 +8,7 @@ from sqlalchemy import MetaData, Table
 
 from oncemq.common.problems import Problem
 from oncemq.contracts.checks import ConsumerFacts, Effects
+from oncemq.contracts.moving import LedgerMove
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Verdict, reject, stale
@@ -41,6 +42,7 @@ class _Store(Protocol):
     name: str
 
     def check(self, wanted: Sequence[str]) -> list[Problem]: ...
+    def moves(self) -> LedgerMove | None: ...
     def load(self, run: Run, items: Sequence[Item]) -> None: ...
     def current(self, run: Run, item: Item) -> str | Verdict | None: ...
     def change(self, run: Run, item: Item, state: str) -> None: ...
@@ -69,7 +71,8 @@ class StateMachine(Strategy):
       `dead_letter`: a message that has waited so long becomes a dead letter with reason `gap`.
     - `entity: {table: rides, key: ride_id, state: status}`: the state is kept in the user's table. `missing: run`
       (default), `retry` or `reject` is the policy for a message whose row is missing; with `run` its handler
-      creates the row. The strategy writes the column after the handler.
+      creates the row. The strategy writes the column after the handler. States that the ledger had before are moved by
+      `oncemq tables move`, and the consumer does not start before.
     - `timeouts: {unpaid: {after: 30m, publish: order.expired}}`: when an entity enters the state, a message is stored for later, and
       cancelled when the entity leaves the state, both in the handler's transaction. It goes to the topic as `{"key": …,
       "state": "unpaid", "since": …, "after": "30m"}`.
@@ -151,6 +154,10 @@ class StateMachine(Strategy):
     def owns(self) -> Sequence[str]:
         """Return the column of states, if the user's table keeps it."""
         return (self._store.name,) if self._store.name else ()
+
+    def moves(self) -> LedgerMove | None:
+        """Return how states in the ledger get into the user's column; None where the ledger keeps them."""
+        return self._store.moves()
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
         """Return the tables of states, of mutexes and of parked messages."""

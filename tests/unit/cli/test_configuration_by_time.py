@@ -9,7 +9,7 @@ from oncemq.ledger.records import configurations, history
 from oncemq.ledger.records.configurations import REFUSED, START, STARTED, TAKEN_OVER, Load, Note
 from oncemq.ledger.records.history import HistoryRow
 from oncemq.operate.configuration.by_time import LoadedConfigurations
-from support.apps.program import Program
+from support.apps.warm import WarmProgram
 
 TEN = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
@@ -86,7 +86,7 @@ consumers: {{pay: {{topic: orders, handler: "handlers:pay"}}}}
 """
     )
     (tmp_path / "handlers.py").write_text("def pay(order: dict) -> None:\n    pass\n")
-    program = Program(tmp_path)
+    program = WarmProgram(tmp_path)
     program.succeed("tables", "create")
     engine = make_engine(url)
     try:

@@ -7,11 +7,12 @@ import click
 from sqlalchemy import Engine, Table
 
 from oncemq.alembic import write_revision
-from oncemq.cli.exit_codes import OK
+from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.operator_options import signed
-from oncemq.cli.output import confirm
+from oncemq.cli.output import confirm, warn
 from oncemq.config import load
+from oncemq.contracts.moving import MoveRules
 from oncemq.engine.application import tables_of
 from oncemq.engine.group_ownership import in_words, left_names
 from oncemq.engine.plan import AppPlan
@@ -22,11 +23,15 @@ from oncemq.ledger.coordination import shards
 from oncemq.ledger.database import probe
 from oncemq.ledger.database.connect import place
 from oncemq.ledger.generations import rotation
+from oncemq.operate import moving
 from oncemq.operate.auditing import Operator, Trail, selection
+from oncemq.operate.moving import Count, Move
 from oncemq.registry import did_you_mean
 from oncemq.upkeep.generations import begin_all
 
 _NO_DATABASE = 'the app has no database, so there are no tables: add database: {url: "sqlite:///app.db"}'
+
+_CHANGES = frozenset({"copied", "inserted", "dropped"})
 
 
 @click.group(
@@ -35,6 +40,7 @@ Examples:
   oncemq tables create
   oncemq tables sql > ledger.sql        # for people who run DDL themselves
   oncemq tables upgrade                 # after installing a newer OnceMQ
+  oncemq tables move judge --preview    # states of the ledger into your table
   oncemq tables prune                   # what is left of consumers that are gone
   oncemq tables alembic migrations/versions   # a branch of your own migrations
   oncemq tables restored                # after restoring the database from a backup
@@ -105,6 +111,64 @@ def restored(files: Sequence[Path], operator: Operator) -> int:
     plan = _database(files)
     done = [_at(plan, engine, line) for engine, line in _each(plan, schema.restored)]
     _note(plan, operator, "restored", done)
+    _tell(done, "")
+    return OK
+
+
+@tables.command()
+@click.argument("consumer")
+@click.option("--preview", is_flag=True, help="Only show what would come of it.")
+@click.option(
+    "--differing",
+    type=click.Choice(["ledger", "table"]),
+    help="Where your table says something else: what the ledger says replaces it, or yours stays.",
+)
+@click.option(
+    "--missing",
+    type=click.Choice(["insert", "drop"]),
+    help="Where your table has no row: insert one with key and state, or drop the state.",
+)
+@signed
+@app_option
+def move(
+    files: Sequence[Path],
+    consumer: str,
+    differing: str | None,
+    missing: str | None,
+    operator: Operator,
+    *,
+    preview: bool,
+) -> int:
+    """Move what the ledger has of CONSUMER into the table of yours that its strategies read now.
+
+    Write the new configuration, stop the app, run this command, start the app. Nothing is written while it is not clear what
+    becomes of each row. A command that was killed is simply run again; the ledger keeps all rows until every one of them is in
+    your table, and until then the former configuration can run as before.
+
+    Exit code 1: some rows differ, or are missing, and it is not said what becomes of them.
+    """
+    plan = _database(files)
+    moves = moving.moves_of(plan, consumer)
+    moving.refuse_running(plan)
+    rules = MoveRules(
+        None if differing is None else differing == "ledger", None if missing is None else missing == "insert"
+    )
+    counts = [(each, each.preview(rules)) for each in moves]
+    for each, count in counts:
+        _tell_move(plan, each, count, "would be " if preview or count.obstacles else "")
+    if any(count.obstacles for _, count in counts):
+        warn(
+            "nothing was written: correct these rows, or say what becomes of them by --differing and --missing"
+        )
+        return FAILED
+    if preview:
+        return OK
+    done = []
+    for each, _ in counts:
+        each.copy(rules)
+        deleted = each.finish(rules)
+        done.append(_at(plan, each.engine, f"deleted {deleted} {each.what.what}s of the ledger"))
+    _note(plan, operator, f"move {consumer}", done)
     _tell(done, "")
     return OK
 
@@ -217,6 +281,26 @@ def _begun(plan: AppPlan) -> list[str]:
 def _at(plan: AppPlan, engine: Engine, line: str) -> str:
     """Add the shard's name, if there are several."""
     return f"{line} in {place(engine)}" if plan.layout is not None else line
+
+
+def _tell_move(plan: AppPlan, moved: Move, count: Count, would: str) -> None:
+    target, what = moved.what.target, f"{count.rows} {moved.what.what}s"
+    parts = {
+        "copied": count.written,
+        "inserted": count.inserted,
+        "equal already": count.equal,
+        "left as your table has them": count.kept,
+        "dropped": count.given_up,
+        "not clear": count.obstacles,
+    }
+    words = ", ".join(
+        f"{number} {would if name in _CHANGES else ''}{name}" for name, number in parts.items() if number
+    )
+    click.echo(_at(plan, moved.engine, f"{target}: {what}{f' – {words}' if words else ''}"))
+    for line in count.examples:
+        warn(f"  {line}")
+    if count.obstacles > len(count.examples):
+        warn(f"  and {count.obstacles - len(count.examples)} more")
 
 
 def _note(plan: AppPlan, operator: Operator, command: str, done: Sequence[str]) -> None:

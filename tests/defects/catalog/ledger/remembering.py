@@ -11,6 +11,8 @@ MARIADB = "tests/suites/strategies/test_mariadb.py::TestStrategiesMariaDB"
 FORGETTING = "framework/oncemq/operate/forgetting.py"
 FORGET = "tests/unit/cli/commands/test_forget.py"
 
+MOVING = "tests/unit/strategies/state_machine/test_states_move.py"
+
 DEFECTS = (
     Defect(
         "forgotten-while-worked-on",
@@ -271,5 +273,47 @@ DEFECTS = (
         "A message that cannot be looked up elsewhere leaves no record, else its retry would be a duplicate.",
         [Edit(RECORDS, "in self.elsewhere.items() if verdict.final)", "in self.elsewhere.items())")],
         [f"{SEEN_IN_REDIS}::test_a_key_of_another_type_stops_its_message_alone[single]"],
+    ),
+    Defect(
+        "states-left-in-the-ledger",
+        "An app does not start while the ledger has states that are read elsewhere.",
+        [
+            Edit(
+                "framework/oncemq/engine/group_ownership.py",
+                "if found.left(connection):",
+                "if not found.what:",
+            )
+        ],
+        [f"{MOVING}::test_the_app_does_not_start_while_the_ledger_has_states"],
+    ),
+    Defect(
+        "changed-state-deleted",
+        "The ledger's states are deleted when each of them is where it belongs.",
+        [
+            Edit(
+                "framework/oncemq/operate/moving.py",
+                "if count.obstacles or count.written or count.inserted:",
+                "if count.obstacles:",
+            )
+        ],
+        [f"{MOVING}::test_a_state_that_changed_after_it_was_copied_is_not_deleted"],
+    ),
+    Defect(
+        "moved-beside-the-app",
+        "Nothing moves while a process of the app reads the ledger.",
+        [Edit("framework/oncemq/operate/moving.py", "    if running:\n", "    if not plan.consumers:\n")],
+        [f"{MOVING}::test_nothing_moves_while_the_app_runs"],
+    ),
+    Defect(
+        "moved-in-part",
+        "Nothing is written while it is not clear what becomes of a row.",
+        [
+            Edit(
+                "framework/oncemq/cli/commands/tables.py",
+                "if any(count.obstacles for _, count in counts):",
+                "if not counts:",
+            )
+        ],
+        [f"{MOVING}::test_a_state_that_the_column_cannot_hold_is_named"],
     ),
 )
