@@ -1,20 +1,23 @@
 """A consumer changes its strategy under traffic, by the documented path: each message takes effect once, in its order."""
 
 import json
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, create_engine, make_url, text
 
 from oncemq.config import load
 from oncemq.contracts.adapter import Confirmed
 from oncemq.message.envelope import OutgoingMessage
 from support.apps.program import eventually
 from support.apps.warm import WarmProgram
+from support.database.shared_database import drop_database
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -23,7 +26,7 @@ KEYS = 40
 _APP = """
 app: shop
 brokers: {{main: {{url: "embedded:///{folder}/broker.db"}}}}
-database: {{url: "{database}"}}
+database: {database}
 grace: 10s
 topics:
   orders: {{key: body.id, identity: [body.id, body.state]}}
@@ -66,9 +69,11 @@ class Shop:
 
     def __init__(self, folder: Path, database: str) -> None:
         self._folder = folder
-        self._database = database
+        self._database = f'{{url: "{database}"}}'
+        self._url = database
         self.program = WarmProgram(folder)
         self.engine = create_engine(database)
+        self.engines = [self.engine]
         (folder / "handlers.py").write_text(_HANDLERS)
         with self.engine.begin() as connection:
             number = _NUMBER[self.engine.dialect.name]
@@ -82,6 +87,11 @@ class Shop:
         (self._folder / "app.yaml").write_text(
             _APP.format(folder=self._folder, database=self._database, strategies=strategies)
         )
+
+    def add_shard(self, url: str) -> None:
+        """Let the app have a second database; `configure` writes it."""
+        self._database = f'{{shards: ["{self._url}", "{url}"], by: key}}'
+        self.engines.append(create_engine(url))
 
     def publish(self, states: Sequence[str]) -> None:
         """Publish these states of all keys, and a copy of each."""
@@ -111,17 +121,26 @@ class Shop:
     def finish(self) -> None:
         """Let the app do what is left; each message has had one effect, in order."""
         self.program.succeed("run", "--until-idle", "3s", timeout=120)
-        with self.engine.connect() as connection:
-            rows = connection.execute(text("SELECT entity, state FROM effects ORDER BY entity, number")).all()
+        rows = [row for engine in self.engines for row in _effects(engine)]
         found = {
-            key: tuple(row.state for row in group) for key, group in groupby(rows, lambda row: row.entity)
+            key: tuple(row.state for row in group)
+            for key, group in groupby(sorted(rows, key=lambda row: row.entity), lambda row: row.entity)
         }
         assert found == {f"key-{key}": STATES for key in range(KEYS)}
 
     def count(self) -> int:
         """Return how many effects there are."""
-        with self.engine.connect() as connection:
-            return int(connection.execute(text("SELECT count(*) FROM effects")).scalar_one())
+        return sum(len(_effects(engine)) for engine in self.engines)
+
+    def close(self) -> None:
+        """Close the test's own connections."""
+        for engine in self.engines:
+            engine.dispose()
+
+
+def _effects(engine: Engine) -> Sequence[Any]:
+    with engine.connect() as connection:
+        return connection.execute(text("SELECT entity, state FROM effects ORDER BY entity, number")).all()
 
 
 @pytest.fixture(
@@ -131,7 +150,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     """An app without tables."""
     made = Shop(tmp_path, request.getfixturevalue(f"{request.param}_database"))
     yield made
-    made.engine.dispose()
+    made.close()
 
 
 @contextmanager
@@ -164,3 +183,48 @@ def test_states_of_the_ledger_become_a_column(shop: Shop) -> None:
         assert "rides.status: " in shown
         assert "would be copied" in shown
         assert "deleted" in shop.program.succeed("tables", "move", "judge")
+
+
+@pytest.fixture
+def copied(shop: Shop, tmp_path: Path) -> Iterator[Callable[[], str]]:
+    """Copy the whole database, as its own tools do; returns the copy's URL."""
+    engine, url = shop.engine, make_url(shop.engine.url)
+    name = f"{url.database}_b"
+    admin = create_engine(url.set(database="postgres") if url.get_backend_name() == "postgresql" else url)
+    admin = admin.execution_options(isolation_level="AUTOCOMMIT")
+
+    def copy() -> str:
+        engine.dispose()
+        if url.get_backend_name() == "sqlite":
+            shutil.copy(str(url.database), tmp_path / "copy.db")
+            return f"sqlite:///{tmp_path}/copy.db"
+        with admin.connect() as connection:
+            if url.get_backend_name() == "postgresql":
+                connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {url.database}"))
+            else:
+                connection.execute(text(f"CREATE DATABASE {name}"))
+                for (table,) in connection.execute(text("SHOW TABLES")).all():
+                    connection.execute(text(f"CREATE TABLE {name}.{table} LIKE {table}"))
+                    connection.execute(text(f"INSERT INTO {name}.{table} SELECT * FROM {table}"))
+        return url.set(database=name).render_as_string(hide_password=False)
+
+    yield copy
+    shop.close()
+    if url.get_backend_name() != "sqlite":
+        with admin.connect() as connection:
+            drop_database(connection, name)
+    admin.dispose()
+
+
+def test_one_database_becomes_two_shards(shop: Shop, copied: Callable[[], str]) -> None:
+    """Both are copies, of which each keeps what belongs to it; a second run finds nothing to delete."""
+    with _half_done(shop, _MACHINE.format(more=f", {_ENTITY}")):
+        shop.add_shard(copied())
+        shop.configure(_MACHINE.format(more=f", {_ENTITY}"))
+        mine = ("--table", "effects=entity", "--table", "rides=id")
+        shop.program.succeed("tables", "split", *mine, "--preview")
+        before = shop.count()
+        said = shop.program.succeed("tables", "split", *mine)
+        assert "deleted" in said
+        assert 2 * shop.count() == before
+        assert "0 deleted" in shop.program.succeed("tables", "split", *mine)

@@ -23,7 +23,7 @@ from oncemq.ledger.coordination import shards
 from oncemq.ledger.database import probe
 from oncemq.ledger.database.connect import place
 from oncemq.ledger.generations import rotation
-from oncemq.operate import moving
+from oncemq.operate import moving, splitting
 from oncemq.operate.auditing import Operator, Trail, selection
 from oncemq.operate.moving import Count, Move
 from oncemq.registry import did_you_mean
@@ -41,6 +41,7 @@ Examples:
   oncemq tables sql > ledger.sql        # for people who run DDL themselves
   oncemq tables upgrade                 # after installing a newer OnceMQ
   oncemq tables move judge --preview    # states of the ledger into your table
+  oncemq tables split --preview         # after copying a database to shards
   oncemq tables prune                   # what is left of consumers that are gone
   oncemq tables alembic migrations/versions   # a branch of your own migrations
   oncemq tables restored                # after restoring the database from a backup
@@ -170,6 +171,37 @@ def move(
         done.append(_at(plan, each.engine, f"deleted {deleted} {each.what.what}s of the ledger"))
     _note(plan, operator, f"move {consumer}", done)
     _tell(done, "")
+    return OK
+
+
+@tables.command()
+@click.option("--preview", is_flag=True, help="Only show what would be deleted.")
+@click.option(
+    "--table",
+    "tables_of_users",
+    multiple=True,
+    metavar="TABLE=COLUMN",
+    help="A table of yours, and its column with the message's key: its rows are divided, too.",
+)
+@signed
+@app_option
+def split(files: Sequence[Path], tables_of_users: Sequence[str], operator: Operator, *, preview: bool) -> int:
+    """Leave on each shard only the rows that belong there, after a database was copied to several.
+
+    Stop the app, copy the whole database with its own tools, write the shards into the configuration, run this command, start the
+    app. A row is deleted only where the shard that it belongs to has it. A command that was killed is simply run again.
+    """
+    plan = _database(files)
+    named = dict(entry.partition("=")[::2] for entry in tables_of_users)
+    if not all(named.values()):
+        raise click.UsageError("write --table TABLE=COLUMN, with the column that has the message's key")
+    moving.refuse_running(plan)
+    found = [part for part in splitting.split(plan, named, keep=not preview) if part.stays or part.goes]
+    word = "would be deleted" if preview else "deleted"
+    done = [f"{place(part.engine)}: {part.table} {part.stays} stay, {part.goes} {word}" for part in found]
+    if not preview:
+        _note(plan, operator, "split", done)
+    _tell(done, "there are no rows")
     return OK
 
 

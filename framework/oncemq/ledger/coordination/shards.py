@@ -85,6 +85,17 @@ def upgrade(engines: Sequence[Engine], app: str, layout: Layout | None) -> list[
     return done
 
 
+def record(engines: Sequence[Engine], app: str, layout: Layout) -> None:
+    """Record for every database which shard it is, once each has the rows of its slots."""
+    for number, engine in enumerate(engines):
+        fields = _row(app, (number, layout.shards, layout.slots(number)))
+        with changing_schema(engine) as connection:
+            if _stored(connection, app) is None:
+                connection.execute(insert(TABLE).values(fields))
+            else:
+                connection.execute(update(TABLE).where(TABLE.c.app == app).values(fields))
+
+
 def _wanted(layout: Layout | None, number: int) -> _Fields | None:
     return None if layout is None else (number, layout.shards, layout.slots(number))
 
@@ -114,8 +125,8 @@ def _differs(engine: Engine, app: str, stored: _Fields | None, wanted: _Fields |
     return (
         f"{place(engine)} is {_words(stored)} of {app}, but the configuration makes it {_words(wanted)}: keys would be "
         "looked for where they are not, and duplicates take effect. Write the shards in their old order and number; to "
-        "change them, stop the app, move the rows of the slots that change hands (yours and the ledger's), write "
-        "slots: under database and type `oncemq tables upgrade`"
+        "change them, stop the app, copy the shard whose slots change hands to the new one, write slots: under database and "
+        "type `oncemq tables split`"
     )
 
 
@@ -128,6 +139,6 @@ def _words(fields: _Fields | None) -> str:
 def _was_whole(engine: Engine, app: str) -> str:
     return (
         f"{place(engine)} holds records of {app} from before it was sharded: those of keys that now belong elsewhere "
-        "would not be found, and duplicates take effect. Move the rows of the slots that change hands, or leave all "
-        "slots where they are, and write slots: under database"
+        "would not be found, and duplicates take effect. Copy the whole database to every shard and run `oncemq tables split`, "
+        "or leave all slots where they are, and write slots: under database"
     )

@@ -65,4 +65,22 @@ DEFECTS = (
         ],
         [f"{AWAY}::test_what_waits_for_long_is_kept_by_the_broker"],
     ),
+    Defect(
+        "split-without-a-copy",
+        "A row is deleted only where the shard that it belongs to has it.",
+        [Edit("framework/oncemq/operate/splitting.py", "    if missing:\n", "    if not rows:\n")],
+        ["tests/unit/cli/test_tables_split.py::test_a_row_that_its_shard_does_not_have_is_not_deleted"],
+    ),
+    Defect(
+        "split-of-another-app",
+        "Only the app's own rows are divided.",
+        [
+            Edit(
+                "framework/oncemq/operate/splitting.py",
+                "    if part.ours is not None:\n",
+                "    if part.key is None:\n",
+            )
+        ],
+        ["tests/unit/cli/test_tables_split.py::test_each_shard_keeps_what_belongs_to_it"],
+    ),
 )
