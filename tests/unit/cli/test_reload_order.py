@@ -79,7 +79,7 @@ class Process:
 
     def waits(self, times: int = 1) -> None:
         """Wait until it waits for its turn."""
-        eventually(lambda: self.steps.count("waits") == times, "it waits")
+        eventually(lambda: self.steps.count("waits") == times, "it waits", 10)
 
     def did(self, steps: list[str]) -> None:
         """Wait until it has done all of it, and nothing else."""

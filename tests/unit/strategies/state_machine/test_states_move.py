@@ -133,11 +133,11 @@ def test_nothing_is_written_while_it_is_not_said_what_becomes_of_a_row(
 
 def test_a_state_that_the_column_cannot_hold_is_named(shop: Shop) -> None:
     """Else a database that cuts values would store another state."""
-    shop.ledger(a="delivered")
-    shop.rides(a=None)
+    shop.ledger(a="delivered", b="paid")
+    shop.rides(a=None, b=None)
     refused = shop.program.call("tables", "move", "judge")
     assert "key 'a': rides.status cannot hold the state 'delivered'" in refused.stderr
-    assert shop.found() == ({"a": "delivered"}, {"a": None})
+    assert shop.found() == ({"a": "delivered", "b": "paid"}, {"a": None, "b": None})
 
 
 def test_nothing_moves_while_the_app_runs(shop: Shop) -> None:
@@ -173,12 +173,12 @@ def test_a_state_that_changed_after_it_was_copied_is_not_deleted(shop: Shop) -> 
     """A process of the former configuration ran meanwhile; the next move copies it again."""
     shop.ledger(a="created")
     shop.rides(a=None)
-    move = shop.moves()
-    move.copy(NO_RULES)
+    move, rules = shop.moves(), MoveRules(overwrite=True)
+    move.copy(rules)
     with shop.engine.begin() as connection:
         connection.execute(update(TABLE).where(TABLE.c.key == "a").values(state="paid"))
     with pytest.raises(ConfigError, match="have changed"):
-        move.finish(NO_RULES)
+        move.finish(rules)
     assert shop.found()[0] == {"a": "paid"}
 
 
