@@ -69,7 +69,7 @@ class _Copy:
         self._rules = rules
         self._obstacles: list[str] = []
 
-    def of(self, batch: Mapping[str, str]) -> MovedBatch:
+    def of(self, batch: dict[str, str]) -> MovedBatch:
         """Copy the states by key."""
         wanted = {}
         for key, state in batch.items():
@@ -103,7 +103,7 @@ class _Copy:
                 kept += 1
         written = self._write(differing)
         inserted, given_up = self._insert(missing)
-        return MovedBatch(max(batch), equal, written, inserted, kept, given_up, tuple(self._obstacles))
+        return MovedBatch(next(reversed(batch)), equal, written, inserted, kept, given_up, tuple(self._obstacles))
 
     def _write(self, rows: Mapping[Any, tuple[str, str]]) -> int:
         by_state: dict[str, list[Any]] = {}
