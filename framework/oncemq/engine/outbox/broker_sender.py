@@ -12,10 +12,9 @@ from sqlalchemy import Connection, Engine
 from oncemq.common.clock import Clock
 from oncemq.common.error_text import MAX_ERROR_TEXT, describe
 from oncemq.errors import BrokerError, BrokerUnavailable, Unroutable
-from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.messages import outbox
 from oncemq.ledger.messages.outbox import Claim, Stored
-from oncemq.ledger.messages.outbox_order import sendable
+from oncemq.ledger.messages.outbox_order import sent_then_sendable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.message.outgoing import WhenUnroutable
 from oncemq.observe.fields import error_text
@@ -234,7 +233,6 @@ class BrokerSender:
         return sorted({row.id: row for row in batch}.values(), key=lambda row: row.id)
 
     def _round(self, batch: list[Stored]) -> None:
-        self._settle(_Round())
         found = self._send(batch)
         self._point("outbox-published")
         self._confirmed += found.confirmed
@@ -268,8 +266,8 @@ class BrokerSender:
     def _sort_out(self, batch: list[Stored], found: _Round, barred: set[Lane]) -> list[Stored]:
         """Return the rows that may be sent now."""
         until = self._clock.now() + self._at_least
-        with self._engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-            ours = sendable(connection, self._claim, batch, until)
+        ours = sent_then_sendable(self._engine, self._claim, self._confirmed, batch, until)
+        self._confirmed = []
         ready = []
         for row in batch:
             if row.id not in ours:
@@ -284,7 +282,11 @@ class BrokerSender:
 
     def _settle(self, found: _Round) -> None:
         """Delete confirmed rows, and postpone or give up refused ones, in one transaction."""
-        if not self._confirmed and not found.refused and not found.unroutable:
+        if not found.refused and not found.unroutable:
+            # With more to send, the next round deletes them: it begins now, and with a statement anyway.
+            if self._confirmed and not self._waiting:
+                sent_then_sendable(self._engine, self._claim, self._confirmed, (), self._clock.now())
+                self._confirmed = []
             return
         puts_off = alike(found.refused)
         with self._engine.begin() as connection:

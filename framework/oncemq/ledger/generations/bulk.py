@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oncemq.errors import InfrastructureError, LedgerError
 from oncemq.ledger.generations.registry import DIGEST, Generation, generations_of
+from oncemq.ledger.sql.array_literals import of_texts
 from oncemq.ledger.sql.bulk import Bulk, Row, Shape
 from oncemq.ledger.sql.bulk_dialects import bulk_for
 from oncemq.ledger.sql.column_types import Moment
@@ -72,7 +73,7 @@ class GenerationBulk:
 
     def delete(self, connection: Connection, consumer: str, keys: Sequence[str]) -> None:
         """See Bulk."""
-        self._execute(connection, _of_run(connection, consumer).delete, {"c0": list(keys)})
+        self._execute(connection, _of_run(connection, consumer).delete, {"c0": of_texts(keys)})
 
     def read(
         self,
@@ -84,7 +85,7 @@ class GenerationBulk:
     ) -> dict[str, Sequence[str | None]]:
         """See Bulk."""
         statement = _of_run(connection, consumer).read
-        found = self._execute(connection, statement, {"c0": list(keys), "consumer": consumer})
+        found = self._execute(connection, statement, {"c0": of_texts(keys), "consumer": consumer})
         return {row[0]: row[1:] for row in found}
 
     def _stored(self, rows: Sequence[Row]) -> list[Row]:
@@ -173,8 +174,8 @@ def _used(consumer: str) -> str:
     return f"oncemq generation {consumer}"
 
 
-def _arrays(rows: Sequence[Row]) -> dict[str, list[str | None]]:
-    return {f"c{number}": list(column) for number, column in enumerate(zip(*rows, strict=True))}
+def _arrays(rows: Sequence[Row]) -> dict[str, str]:
+    return {f"c{number}": of_texts(column) for number, column in enumerate(zip(*rows, strict=True))}
 
 
 def _unnest(count: int) -> str:

@@ -32,6 +32,7 @@ from sqlalchemy import (
 )
 
 from oncemq.ledger.database.server_clock import server_moment
+from oncemq.ledger.sql import array_literals
 from oncemq.ledger.sql.column_types import Bytes, ExactText, LongText, Moment
 from oncemq.ledger.sql.in_values import among
 from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
@@ -164,11 +165,11 @@ def _add_arrays(
         "now": now,
         "owner": claim.owner,
         "due_at": claim.due_at,
-        "topics": [topic for topic, _ in messages],
-        "keys": [message.key for _, message in messages],
-        "message_ids": [message.message_id for _, message in messages],
-        "headers": [_json(message) for _, message in messages],
-        "bodies": [message.body for _, message in messages],
+        "topics": array_literals.of_texts(topic for topic, _ in messages),
+        "keys": array_literals.of_texts(message.key for _, message in messages),
+        "message_ids": array_literals.of_texts(message.message_id for _, message in messages),
+        "headers": array_literals.of_texts(_json(message) for _, message in messages),
+        "bodies": array_literals.of_bytes(message.body for _, message in messages),
     }
     return connection.execute(_FROM_ARRAYS, parameters).scalars()
 

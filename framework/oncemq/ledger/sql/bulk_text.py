@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Dialect, bindparam, text
 
+from oncemq.ledger.sql.array_literals import of_texts
 from oncemq.ledger.sql.bulk import Row, Shape
 from oncemq.ledger.sql.column_types import Moment
 
@@ -82,14 +83,14 @@ class PostgreSQLBulk:
 
     def delete(self, connection: Connection, consumer: str, keys: Sequence[str]) -> None:
         """See Bulk."""
-        connection.execute(self._delete, {"consumer": consumer, "c0": list(keys)})
+        connection.execute(self._delete, {"consumer": consumer, "c0": of_texts(keys)})
 
     def read(
         self, connection: Connection, consumer: str, keys: Sequence[str], *, lock: bool = False
     ) -> dict[str, Sequence[str | None]]:
         """See Bulk."""
         statement = self._lock if lock else self._read
-        found = connection.execute(statement, {"consumer": consumer, "c0": list(keys)})
+        found = connection.execute(statement, {"consumer": consumer, "c0": of_texts(keys)})
         return {row[0]: row[1:] for row in found}
 
 
@@ -142,8 +143,8 @@ def _now() -> BindParameter[Any]:
     return bindparam("now", type_=Moment())
 
 
-def _arrays(rows: Sequence[Row]) -> dict[str, list[str | None]]:
-    return {f"c{number}": list(column) for number, column in enumerate(zip(*rows, strict=True))}
+def _arrays(rows: Sequence[Row]) -> dict[str, str]:
+    return {f"c{number}": of_texts(column) for number, column in enumerate(zip(*rows, strict=True))}
 
 
 def _unnest(count: int) -> str:

@@ -3,6 +3,8 @@
 from defects.defect import Defect, Edit
 
 PUBLISHER = "tests/unit/engine/publishers/test_app_publisher.py"
+ROWS = "tests/unit/ledger/messages/test_outbox.py"
+SENDER = "tests/unit/engine/outbox/test_outbox.py"
 DELAYED = "tests/unit/ledger/messages/test_delayed.py"
 ANSWERS = "tests/suites/rabbitmq/test_answers.py"
 ASKING = "tests/suites/rabbitmq/test_requests.py"
@@ -22,6 +24,57 @@ DEFECTS = (
         [
             "tests/unit/ledger/messages/test_outbox.py::test_a_rolled_back_number_is_not_taken_for_the_next_row"
         ],
+    ),
+    Defect(
+        "confirmed-row-is-sent-again",
+        "A row that its broker has confirmed is not sent again by the round that deletes it.",
+        [
+            Edit(
+                "framework/oncemq/ledger/messages/outbox_order.py",
+                " AND t.due_at > :until AND t.id <> ALL (CAST(:sent AS bigint[]))",
+                " AND t.due_at > :until",
+            )
+        ],
+        [f"{ROWS}::test_what_is_sent_is_deleted_and_holds_nothing_back[postgresql]"],
+    ),
+    Defect(
+        "taken-over-row-is-overtaken",
+        "A row that another relay has taken over is sent before the later ones of its key.",
+        [
+            Edit(
+                "framework/oncemq/ledger/messages/outbox_order.py",
+                "(t.owner <> :owner OR t.id <> ALL (CAST(:sent AS bigint[])))",
+                "t.id <> ALL (CAST(:sent AS bigint[]))",
+            )
+        ],
+        [f"{ROWS}::test_a_sent_row_that_another_relay_took_over_holds_its_key_back[postgresql]"],
+    ),
+    Defect(
+        "confirmed-rows-are-forgotten",
+        "What is confirmed while more waits is deleted with the next round, and not left to be sent again.",
+        [
+            Edit(
+                "framework/oncemq/engine/outbox/broker_sender.py",
+                "self._claim, self._confirmed, batch, until)",
+                "self._claim, (), batch, until)",
+            )
+        ],
+        [
+            f"{SENDER}::test_what_is_confirmed_while_more_waits_is_deleted_with_the_next_round[{name}]"
+            for name in ("sqlite", "postgresql")
+        ],
+    ),
+    Defect(
+        "values-end-their-array",
+        "A key with a quote or a backslash is stored as it is, whatever else is stored with it.",
+        [
+            Edit(
+                "framework/oncemq/ledger/sql/array_literals.py",
+                """value.replace("\\\\", "\\\\\\\\")""",
+                "value",
+            )
+        ],
+        ["tests/unit/ledger/sql/test_array_literals.py::test_texts_are_read_as_they_were"],
     ),
     Defect(
         "stored-beside-the-transaction",

@@ -257,6 +257,33 @@ def test_what_waits_here_and_is_taken_over_again_is_sent_once(engine: Engine) ->
     assert sorted(published) == sorted(message.message_id for _, message in messages)
 
 
+def test_what_is_confirmed_while_more_waits_is_deleted_with_the_next_round(engine: Engine) -> None:
+    """A row that comes in again while it is being sent is sent once, and the outbox is empty afterwards."""
+    published: list[str] = []
+
+    def publish(topic: str, messages: Sequence[OutgoingMessage]) -> list[BrokerError | None]:
+        del topic
+        if not published:
+            sender.put(rows)
+        published.extend(str(message.message_id) for message in messages)
+        return [None] * len(messages)
+
+    clock = SystemClock()
+    claim = outbox.Claim("shop", "me", clock.now() + timedelta(minutes=1))
+    messages = [
+        ("shipped", TOPICS["shipped"].message({"id": f"o{n}", "key": key})) for n, key in enumerate("klm")
+    ]
+    with engine.begin() as connection:
+        rows = outbox.add(connection, claim, "shop.points", messages, clock.now())
+    sender = BrokerSender(
+        "main", engine, claim, publish, clock, Observers(()), str, DueIn(timedelta(0)), nothing
+    )
+    sender.put(rows[:2])
+    assert sender.step()
+    assert published == [message.message_id for _, message in messages]
+    assert waiting(engine) == 0
+
+
 def test_a_topic_that_is_gone_keeps_its_messages(adapter: ScriptedAdapter, engine: Engine) -> None:
     """A deployment that dropped a topic shows what it owes, and sends everything else."""
     heard = Heard()

@@ -29,8 +29,7 @@ def add(engine: Engine, claim: Claim, *keys: str | None, topic: str = "paid") ->
 
 def sendable(engine: Engine, claim: Claim, rows: list[Stored], until: datetime = NOW) -> dict[int, bool]:
     """Return which rows are the claim's, and which of them may be sent."""
-    with engine.begin() as connection:
-        return outbox_order.sendable(connection, claim, rows, until)
+    return outbox_order.sent_then_sendable(engine, claim, (), rows, until)
 
 
 def taken(engine: Engine, claim: Claim, now: datetime) -> list[Stored]:
@@ -82,6 +81,26 @@ def test_other_apps_and_keyless_rows_hold_nothing_back(engine: Engine) -> None:
     rows = add(engine, MINE, "a", None)
     assert all(sendable(engine, MINE, rows).values())
     assert taken(engine, MINE, NOW + WINDOW) == rows
+
+
+def test_what_is_sent_is_deleted_and_holds_nothing_back(engine: Engine) -> None:
+    """A confirmed row that is in memory twice is not sent again, and the next one of its key may be sent."""
+    first, second, third = add(engine, MINE, "a", "a", "b")
+    found = outbox_order.sent_then_sendable(engine, MINE, [first.id], [first, second], NOW)
+    assert found == {second.id: True}
+    assert sendable(engine, MINE, [second, third]) == {second.id: True, third.id: True}
+    assert outbox_order.sent_then_sendable(engine, MINE, [second.id, third.id], (), NOW) == {}
+    with engine.connect() as connection:
+        assert outbox.depth(connection, "shop").messages == 0
+
+
+def test_a_sent_row_that_another_relay_took_over_holds_its_key_back(engine: Engine) -> None:
+    """It is not deleted, since its new owner may be about to send it: later ones come after that."""
+    (first,) = add(engine, MINE, "a")
+    (second,) = add(engine, replace(MINE, due_at=NOW + 3 * WINDOW), "a")
+    assert taken(engine, Claim("shop", "yours", NOW + 2 * WINDOW), NOW + WINDOW) == [first]
+    found = outbox_order.sent_then_sendable(engine, MINE, [first.id], [second], NOW)
+    assert found == {second.id: False}
 
 
 def test_a_claim_that_ends_soon_is_left_alone(engine: Engine) -> None:
