@@ -1,8 +1,10 @@
 """Processes that start in milliseconds: one process imports what they need, starts no thread, and forks each of them on order.
 
-A module that is to be such a process calls `serve`; a test orders from it by `Forks`.
+A module that is to be such a process calls `serve`; a test orders from it by `Forks`. All of them end with the tests, also when the
+tests are killed.
 """
 
+import ctypes
 import os
 import select
 import signal
@@ -19,6 +21,8 @@ from typing import Any, Self
 from support.patience import PATIENCE
 
 TESTS = Path(__file__).parents[1]
+_SET_PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of Linux."""
 
 
 class Child:
@@ -149,6 +153,7 @@ def serve(main: Callable[[str], int], modules: Iterable[str]) -> None:
     for name in modules:
         with suppress(ModuleNotFoundError):
             import_module(name)
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     heard, bell = os.pipe()
     os.set_blocking(bell, False)
     signal.set_wakeup_fd(bell)
@@ -166,16 +171,17 @@ def serve(main: Callable[[str], int], modules: Iterable[str]) -> None:
                 break
             *whole, rest = (rest + data).split(b"\n")
             for line in whole:
-                living.add(_fork(main, line.decode()))
+                living.add(_fork(main, line.decode(), libc))
     for pid in living:
         os.kill(pid, signal.SIGKILL)
 
 
-def _fork(main: Callable[[str], int], order: str) -> int:
-    pid = os.fork()
+def _fork(main: Callable[[str], int], order: str, libc: ctypes.CDLL | None) -> int:
+    parent, pid = os.getpid(), os.fork()
     if pid:
         _say("born", pid, 0)
         return pid
+    _end_with(parent, libc)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # The process that runs the tests may ignore this signal, for example under nohup.
@@ -189,6 +195,15 @@ def _fork(main: Callable[[str], int], order: str) -> int:
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _end_with(parent: int, libc: ctypes.CDLL | None) -> None:
+    """Be killed when the parent ends, also by a SIGKILL of its whole group, to which a child in a session of its own does not belong."""
+    if libc is None:
+        return
+    libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _reap(living: set[int]) -> None:

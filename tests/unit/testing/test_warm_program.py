@@ -1,12 +1,16 @@
 """A command of a warm program is the command of a real one."""
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from support.apps.program import Program, Started, eventually
 from support.apps.warm import WarmProgram
+from support.forking import TESTS
 
 APP = "app: shop\nbrokers: {main: {url: 'embedded:///broker.db'}}\ntopics: {orders: {key: body.id, strategies: [none]}}\n"
 
@@ -50,10 +54,54 @@ def test_a_started_command_drains_and_dies_as_a_real_one(tmp_path: Path, kind: t
     eventually(lambda: is_gone(running), "the end of all of its processes")
 
 
+TESTS_THAT_ARE_KILLED = """
+import sys, time
+from pathlib import Path
+from support.apps.warm import WarmProgram
+
+with WarmProgram(Path(sys.argv[1])).started("run", "--processes", "2") as running:
+    print(running.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_warm_command_ends_with_the_tests(tmp_path: Path) -> None:
+    """When the tests and what forks for them are killed together, a supervisor that they started ends with its workers."""
+    (tmp_path / "handlers.py").write_text("def handle(order: dict) -> None: ...\n")
+    (tmp_path / "app.yaml").write_text(
+        f"{APP}consumers: {{print: {{topic: orders, handler: 'handlers:handle'}}}}\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", TESTS_THAT_ARE_KILLED, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as tests:
+        assert tests.stdout is not None
+        supervisor = int(tests.stdout.readline())
+        log = tmp_path / "program.log"
+        try:
+            eventually(lambda: log.read_text().count("consumer started") == 2, "a start", said=log.read_text)
+        finally:
+            os.killpg(tests.pid, signal.SIGKILL)
+    try:
+        eventually(lambda: no_process_in(supervisor), "the end of all of its processes", 15)
+    finally:
+        if not no_process_in(supervisor):
+            os.killpg(supervisor, signal.SIGKILL)
+
+
 def is_gone(running: Started) -> bool:
     """Whether no process of its group is left."""
+    return no_process_in(running.pid)
+
+
+def no_process_in(group: int) -> bool:
+    """Whether no process of the group is left."""
     try:
-        os.killpg(running.pid, 0)
+        os.killpg(group, 0)
     except ProcessLookupError:
         return True
     return False
