@@ -73,9 +73,11 @@ demo: setup ## see real order events counted once, in under a minute and without
 	@$(BIN)/oncemq demo
 
 # Tests start thousands of processes; where Python may write no bytecode (PYTHONDONTWRITEBYTECODE), each would compile all of it.
+# Workers of pytest need another one, which is half of what it costs them to collect the tests.
 .PHONY: bytecode
 bytecode: setup
 	@$(BIN)/python -m compileall -q framework adapters strategies tests
+	@$(BIN)/python tests/rewritten.py framework adapters strategies tests
 
 .PHONY: test
 test: setup services bytecode ## all tests, against the real servers

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from oncemq.observe import log_observer
 from support.texts import Text, texts
 
-TEXTS = list(texts())
 WORDS = (
     r"\bmend(s|ed)?\b",
     r"\btype `",
@@ -34,18 +34,26 @@ PASSED_ON = {"… …"}
 """Other libraries' lines."""
 
 
+@cache
+def all_texts() -> list[Text]:
+    """Return the texts; every worker imports this file, and few run its tests."""
+    return list(texts())
+
+
 def test_the_list_holds_every_kind() -> None:
     """Errors, problems, log events, output, verdicts and help are found where they are written."""
-    kinds = {text.kind for text in TEXTS}
+    kinds = {text.kind for text in all_texts()}
     assert kinds == {"error", "problem", "log", "output", "verdict", "help"}
-    assert len(TEXTS) > 600
+    assert len(all_texts()) > 600
 
 
 @pytest.mark.parametrize("kind", ["error", "problem", "log", "output", "verdict", "help"])
 def test_texts_are_plain_english(kind: str) -> None:
     """No unusual word is left; `make texts` prints the whole list for review."""
     found = [
-        _shown(text) for text in TEXTS if text.kind == kind and UNUSUAL.search(f"{text.text} {text.advice}")
+        _shown(text)
+        for text in all_texts()
+        if text.kind == kind and UNUSUAL.search(f"{text.text} {text.advice}")
     ]
     assert found == []
 
@@ -61,7 +69,7 @@ def _first_cells() -> Counter[str]:
 
 def test_the_page_lists_what_is_logged() -> None:
     """Each event once, in the words of the code."""
-    logged = {text.text for text in TEXTS if text.kind == "log"} | SHORT
+    logged = {text.text for text in all_texts() if text.kind == "log"} | SHORT
     logged |= set(log_observer._PAUSED.values())
     listed = _first_cells()
     assert sorted(logged - PASSED_ON - set(listed)) == []
