@@ -42,16 +42,16 @@ class Account:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
-    def make_folder(self, path: Path) -> Path:
+    def make_folder(self, path: Path, within: Path | None = None) -> Path:
         """Make a private folder of this user and return its real place.
 
-        Where the user cannot traverse the parents (a checkout below /root), the path becomes a link to a
-        folder under the system's temporary one.
+        Where it is to stand within another folder, or the user cannot traverse the parents (a checkout below /root), the path
+        becomes a link: to a folder in that one, or under the system's temporary one.
         """
         if path.is_symlink() and not path.exists():
             path.unlink()
-        if not path.exists() and self.switches and not _open_to_all(path.parent):
-            path.symlink_to(tempfile.mkdtemp(prefix=f"oncemq-{path.parent.name}-"))
+        if not path.exists() and (within is not None or (self.switches and not _open_to_all(path.parent))):
+            path.symlink_to(tempfile.mkdtemp(prefix=f"oncemq-{path.parent.name}-", dir=within))
         path.mkdir(mode=0o700, exist_ok=True)
         real = path.resolve()
         if self.switches:

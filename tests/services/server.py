@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from services import ports
+from services import memory, ports
 from services.account import Account, remove_folder
 from services.errors import PortTakenError, ServiceError
 from services.process import Launch, Process
@@ -33,6 +33,8 @@ class Server(ABC):
     start_seconds: ClassVar[float] = 90
     in_container: ClassVar[bool] = True
     """Whether Docker Compose can stand in where the programs are missing."""
+    in_memory: ClassVar[bool] = False
+    """Whether its data stand in memory where there is room; a kill of its processes leaves them there as on a disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,7 +78,7 @@ class Server(ABC):
     @property
     def data(self) -> Path:
         """The real place of the data, owned by the user the server runs as."""
-        return self.account.make_folder(self.folder / "data")
+        return self.account.make_folder(self.folder / "data", memory.roomy() if self.in_memory else None)
 
     @property
     def running(self) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from sqlalchemy import create_engine, make_url, text
 
-from services import ports
+from services import memory, ports
 from services.account import remove_folder
 from services.catalog import OwnServers
 from services.servers.postgresql import PostgreSQL
@@ -142,6 +142,26 @@ def test_a_server_is_reached_where_its_user_could_not_traverse(tmp_path: Path) -
     data = server.data
     servers.remove(server)
     assert not data.exists()
+
+
+@pytest.mark.server
+def test_the_data_of_databases_stand_in_memory_and_leave_it(own_database: OwnServer) -> None:
+    """Where there is room; their files are removed from there with the server."""
+    server = own_database()
+    data = server.data
+    assert data.is_relative_to(memory.roomy() or server.folder.resolve())
+    server.remove()
+    assert not data.exists()
+
+
+@pytest.mark.parametrize(("kilobytes", "in_memory"), [(1_000_000, False), (10**12, True)])
+def test_data_stand_on_the_disk_where_memory_is_short(
+    tmp_path: Path, kilobytes: int, in_memory: bool
+) -> None:
+    """Memory that the machine needs for programs is not filled with databases."""
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(f"MemTotal: {10**12} kB\nMemAvailable: {kilobytes} kB\n")
+    assert (memory.roomy(tmp_path, meminfo) is not None) == in_memory
 
 
 def test_a_folder_of_data_is_removed_through_its_link(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class MariaDB(Server):
     packages: ClassVar[Sequence[str]] = ("mariadb-server",)
     port_names: ClassVar[Sequence[str]] = ("sql",)
     users: ClassVar[Sequence[str]] = ("mysql",)
+    in_memory: ClassVar[bool] = True
 
     @classmethod
     def installed(cls) -> bool:

@@ -32,6 +32,7 @@ class PostgreSQL(Server):
     packages: ClassVar[Sequence[str]] = ("postgresql",)
     port_names: ClassVar[Sequence[str]] = ("sql",)
     users: ClassVar[Sequence[str]] = ("postgres",)
+    in_memory: ClassVar[bool] = True
 
     @classmethod
     def installed(cls) -> bool:
