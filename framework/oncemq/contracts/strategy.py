@@ -47,7 +47,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Self
 
-from sqlalchemy import Connection, Engine, MetaData, Table
+from sqlalchemy import ColumnElement, Connection, Dialect, Engine, MetaData, Table
 
 from oncemq.common.clock import Clock
 from oncemq.common.problems import Problem
@@ -131,6 +131,9 @@ class Scope:
 class UpkeepTask:
     """Background work, done by one process at a time unless `everywhere`.
 
+    `wanted` of all tasks that are due is asked in one statement, so an idle app asks little; `pace` keeps that little from
+    growing with the number of processes.
+
     Args:
         name: unique in the app; the lease's name.
         every: pause between two runs.
@@ -138,6 +141,8 @@ class UpkeepTask:
         everywhere: every process runs it, without a lease.
         rest: for work that must not disturb others: called after each step, returns the rest as a multiple of the time
             that all such tasks of one database took.
+        pace: with `everywhere`: the pause of all processes but one, which a lease decides; None = `every`.
+        wanted: returns the condition, without locks, under which there is something to do; None = it is always run.
     """
 
     name: str
@@ -145,6 +150,8 @@ class UpkeepTask:
     run: Callable[[Engine], bool]
     everywhere: bool = False
     rest: Callable[[], float] | None = None
+    pace: timedelta | None = None
+    wanted: Callable[[Dialect], ColumnElement[bool]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from oncemq.engine.stop_conditions import Ending, Retries, Until
 from oncemq.engine.stop_times import StopTimes
 from oncemq.errors import ConfigError, InfrastructureError
 from oncemq.ledger import schema
-from oncemq.ledger.coordination import shards
+from oncemq.ledger.coordination import shards, signals
 from oncemq.ledger.database import probe
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import TimeLimit
@@ -137,17 +137,17 @@ class Application:
         self._relays = Relay.of(plan, self._publishing, self._observer, self._point)
         self._standing = StatusReporter(plan, self._crews, self._observer)
         self._roster = WorkerRegistry(plan)
-        self._pauses = OrderedPauses(plan, self._crews, self._observer)
+        self._signals = signals.LedgerSignals(plan.engine, plan.clock, plan.scopes.values())
+        self._pauses = OrderedPauses(plan, self._crews, self._observer, self._signals)
         self._breakers = BreakerControl(
             plan.breakers, plan.engine, plan.clock, plan.scopes, self._crews, self._observer
         )
         self._clock_watch = ClockWatch(plan, self._observer)
-        self._database_watch = DatabaseWatch(plan, self._observer, self._visit)
+        self._database_watch = DatabaseWatch(plan, self._observer, self._visit, self._signals)
         self._upkeep: Sequence[Upkeep] = ()
         self._watchdog: Watchdog | None = None
         self._retries = retries or Retries(plan.clock)
-        self._clean = True
-        self._code = 0
+        self._clean, self._code = True, 0
 
     def stop(self) -> None:
         """Request an orderly stop; from any thread or a signal handler."""
@@ -284,11 +284,11 @@ class Application:
         """Do what takes statements: heartbeat, suspects, counts. Not in the main thread, which obeys signals."""
         self._pauses.look(at_once=self._breakers.look())
         self._standing.count()
-        self._quietly("recording messages", self._plan.record)
+        self._quietly("recording messages", partial(self._plan.record, self._signals.recorded))
         try:
             self._roster.still_here()
             for crew in self._crews.values():
-                crew.refresh_suspects()
+                crew.refresh_suspects(there=self._signals.any(signals.SUSPECTS))
         except Exception as error:
             self._observer.failed("writing the heartbeat", error)
 

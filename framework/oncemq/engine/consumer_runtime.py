@@ -212,9 +212,9 @@ class ConsumerRuntime:
         place = self._parked[shard] if self._parked else None
         return sweeps(place, self.consumer.gate, self.consumer.scheduler)
 
-    def refresh_suspects(self) -> None:
-        """Load the messages on which processes have died, in other processes too."""
-        if self._shop.book is not None:
+    def refresh_suspects(self, *, there: bool = True) -> None:
+        """Load the messages on which processes have died, in other processes too; not if none is known nor `there`."""
+        if self._shop.book is not None and (there or self.consumer.intake.suspects):
             self.consumer.intake.suspects = self._shop.book.load(self.consumer.plan.scope)
 
     def learn_of_deaths(self, identities: Collection[str]) -> None:

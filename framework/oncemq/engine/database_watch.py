@@ -7,7 +7,8 @@ from datetime import timedelta
 from sqlalchemy import Engine
 
 from oncemq.engine.plan import AppPlan
-from oncemq.ledger.database.connect import READ_ONLY, place
+from oncemq.ledger.coordination.signals import LedgerSignals
+from oncemq.ledger.database.connect import glance, place
 from oncemq.ledger.database.open_connections import OpenConnections
 from oncemq.observe.observers import Observers
 
@@ -27,9 +28,18 @@ class DatabaseWatch:
         plan: the app.
         observers: receive what is noticed.
         work: must not raise.
+        signals: what `work` reads from the first database, whose answers count here; None = nothing.
     """
 
-    def __init__(self, plan: AppPlan, observers: Observers, work: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        plan: AppPlan,
+        observers: Observers,
+        work: Callable[[], None],
+        signals: LedgerSignals | None = None,
+    ) -> None:
+        self._leading = plan.engine
+        self._signals = signals
         self._clock = plan.clock
         self._observers = observers
         self._work = work
@@ -116,10 +126,16 @@ class DatabaseWatch:
                     self._ask(engine)
             self._began = None
 
+    def _answered_work(self, engine: Engine) -> bool:
+        """Return whether `work`, which ran just now, had an answer."""
+        signals = self._signals
+        return signals is not None and engine is self._leading and signals.answered(ASK_EVERY / 2)
+
     def _ask(self, engine: Engine) -> None:
         try:
-            with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-                connection.exec_driver_sql("SELECT 1")
+            if not self._answered_work(engine):
+                with glance(engine) as connection:
+                    connection.exec_driver_sql("SELECT 1")
         except Exception as error:
             self._observers.failed(f"asking {place(engine)}", error)
             return

@@ -7,12 +7,13 @@ from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger.coordination import pauses
 from oncemq.ledger.coordination.pauses import OPERATOR, Pause
-from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.coordination.signals import PAUSES, LedgerSignals
+from oncemq.ledger.database.connect import glance
 from oncemq.observe.observers import Observers
 from oncemq.observe.state import PauseReason
 
 READ_EVERY = 2.0
-"""Seconds between two looks into the ledger: one statement for all consumers of a process."""
+"""Seconds between two looks into the ledger: one statement for all consumers of a process, if there is a pause at all."""
 
 
 class OrderedPauses:
@@ -22,10 +23,18 @@ class OrderedPauses:
         plan: the app.
         crews: its consumers.
         observers: receive what is noticed.
+        signals: tells whether there are pauses.
     """
 
-    def __init__(self, plan: AppPlan, crews: Mapping[str, ConsumerRuntime], observers: Observers) -> None:
+    def __init__(
+        self,
+        plan: AppPlan,
+        crews: Mapping[str, ConsumerRuntime],
+        observers: Observers,
+        signals: LedgerSignals,
+    ) -> None:
         self._plan = plan
+        self._signals = signals
         self._crews = crews
         self._observers = observers
         self._read_at = 0.0
@@ -43,12 +52,18 @@ class OrderedPauses:
         now = self._plan.clock.monotonic()
         if at_once or now - self._read_at >= READ_EVERY:
             try:
-                self._read()
+                # One that is paused here may have been resumed, or paused and resumed between two answers.
+                if at_once or self._paused() or self._signals.any(PAUSES):
+                    self._read()
+                self._read_at = now
             except Exception as error:
                 self._observers.failed("reading which consumers are paused", error)
         for name, crew in self._crews.items():
             if crew.consumer.pauses and not crew.consumer.gate.stopped:
                 self._hand_back(name, crew)
+
+    def _paused(self) -> bool:
+        return any(crew.consumer.pauses for crew in self._crews.values())
 
     def _read(self) -> None:
         engine = self._plan.engine
@@ -56,7 +71,7 @@ class OrderedPauses:
             return
         self._read_at = self._plan.clock.monotonic()
         by_scope = {consumer.scope: consumer.name for consumer in self._plan.consumers}
-        with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+        with glance(engine) as connection:
             found = pauses.of(connection, by_scope)
         for scope, name in by_scope.items():
             self._follow(name, self._crews[name], found.get(scope, ()))

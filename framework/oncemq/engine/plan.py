@@ -171,10 +171,10 @@ class AppPlan:
         """The ledger scopes by the consumers' names."""
         return {consumer.name: consumer.scope for consumer in self.consumers}
 
-    def record(self) -> None:
+    def record(self, asked: Callable[[], bool] = lambda: True) -> None:
         """Follow the recordings that operators ask for, and bring to the ledger what was noted for them."""
         readers = {each.scope: (each.name, each.reader.decode) for each in self.consumers}
-        self.recorder.look(self.engine, self.clock, readers)
+        self.recorder.look(self.engine, self.clock, readers, asked)
 
     def observed(self, point: Callable[[str], None]) -> Callable[[str], None]:
         """Return a function that reports the points of a unit to the app's tracing, too."""

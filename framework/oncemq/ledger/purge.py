@@ -10,12 +10,14 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
     Engine,
     Select,
     Table,
     and_,
     any_,
     delete,
+    exists,
     func,
     literal_column,
     select,
@@ -93,8 +95,7 @@ def purge(
         scope: only of this consumer; None = of all.
         limit: rows in this transaction.
     """
-    moment = aged.table.c[aged.moment]
-    old = _of(aged, and_(moment < before, moment < server_moment(engine.dialect, keep)), scope)
+    old = _old(engine.dialect, aged, before, keep, scope)
     with engine.begin() as connection:
         if connection.dialect.name in MYSQL_NAMES:
             return _by_key(connection, aged, old, limit)
@@ -102,6 +103,20 @@ def purge(
             # Rows that a crash brings back are purged again, so neither we nor consumers need to wait for the disk.
             connection.execute(text("SET LOCAL synchronous_commit = off"))
         return _by_place(connection, aged, old, limit)
+
+
+def expired(
+    dialect: Dialect, aged: Aged, before: datetime, *, keep: timedelta, scope: str | None = None
+) -> ColumnElement[bool]:
+    """Return the condition under which `purge` finds a row."""
+    return exists(literal_column("1")).where(_old(dialect, aged, before, keep, scope))
+
+
+def _old(
+    dialect: Dialect, aged: Aged, before: datetime, keep: timedelta, scope: str | None
+) -> ColumnElement[bool]:
+    moment = aged.table.c[aged.moment]
+    return _of(aged, and_(moment < before, moment < server_moment(dialect, keep)), scope)
 
 
 def came_since(engine: Engine, aged: Aged, since: datetime, most: int, *, scope: str | None = None) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from sqlalchemy import Engine
+from sqlalchemy import ColumnElement, Dialect, Engine, or_
 
 from oncemq.common.clock import Clock
 from oncemq.contracts.strategy import UpkeepTask
@@ -18,6 +18,7 @@ from oncemq.ledger.purge import (
     SUSPECTS,
     Aged,
     came_since,
+    expired,
     purge,
 )
 from oncemq.upkeep.pace import Pace
@@ -49,7 +50,7 @@ def purge_tasks(app: str, keep: Mapping[str, timedelta], clock: Clock) -> list[U
 
 def purge_task(name: str, purger: "Purger") -> UpkeepTask:
     """Return the background task of one purger."""
-    return UpkeepTask(name, EVERY, purger, rest=purger.rest)
+    return UpkeepTask(name, EVERY, purger, rest=purger.rest, wanted=purger.wanted)
 
 
 class Purger:
@@ -85,6 +86,13 @@ class Purger:
             # Meanwhile rows of the other tables have expired.
             self._left = self._tables
         return True
+
+    def wanted(self, dialect: Dialect) -> ColumnElement[bool]:
+        """Return the condition under which a row of any table has expired."""
+        before = self._clock.now() - self._keep
+        return or_(
+            *(expired(dialect, each, before, keep=self._keep, scope=self._scope) for each in self._tables)
+        )
 
     def rest(self) -> float:
         """Return the rest as a multiple of the last step's time."""

@@ -1,9 +1,10 @@
 """Background work is done by one process at a time, and never for ever."""
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, exists, literal_column, text
 
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.testing.fake_clock import FakeClock
@@ -177,3 +178,66 @@ def test_stopping_gives_the_lease_back(engine: Engine, clock: FakeClock) -> None
     done: list[str] = []
     Upkeep(engine, [task(done)], clock).run_due()
     assert done == ["sweep"]
+
+
+def looks(name: str, done: list[str], *, due: bool = True) -> UpkeepTask:
+    """Return a task that one process does each second and the others every five, if a row says that it is wanted."""
+    return UpkeepTask(
+        name,
+        timedelta(seconds=1),
+        lambda _engine: bool(done.append(name)),  # type: ignore[func-returns-value]
+        everywhere=True,
+        pace=timedelta(seconds=5),
+        wanted=lambda _dialect: literal_column("1") == literal_column("1" if due else "2"),
+    )
+
+
+def passed(clock: FakeClock, seconds: int, *processes: Upkeep) -> None:
+    """Let so many seconds pass in each of these processes."""
+    for _ in range(seconds):
+        for upkeep in processes:
+            upkeep.run_due()
+        clock.advance(timedelta(seconds=1))
+
+
+def test_one_process_looks_often_and_the_others_at_their_own_pace(engine: Engine, clock: FakeClock) -> None:
+    """What an idle app asks does not grow with the number of its processes as it would if all looked each second."""
+    first, second = list[str](), list[str]()
+    passed(clock, 20, *(Upkeep(engine, [looks("due", done)], clock) for done in (first, second)))
+    assert (len(first), len(second)) == (20, 4)
+
+
+def test_another_looks_often_when_that_process_has_died(engine: Engine, clock: FakeClock) -> None:
+    """It goes on at its own pace at once, and takes the lease when that has ended."""
+    first, second = list[str](), list[str]()
+    died, lives = (Upkeep(engine, [looks("due", done)], clock) for done in (first, second))
+    passed(clock, 1, died, lives)
+    passed(clock, 30, lives)
+    assert len(second) == 7
+    passed(clock, 15, lives)
+    assert len(second) >= 17
+
+
+def test_what_is_due_together_is_asked_in_one_statement(engine: Engine, clock: FakeClock) -> None:
+    """And only what has something to do is run."""
+    done, asked = list[str](), list[str]()
+    tasks = [looks("some", done), looks("none", done, due=False), looks("more", done)]
+    upkeep = Upkeep(engine, tasks, clock)
+    upkeep.run_due()
+    event.listen(
+        engine, "before_cursor_execute", lambda *told: asked.append(told[2]) if told[2] != "BEGIN" else None
+    )
+    passed(clock, 3, upkeep)
+    assert (sorted(done), len(asked)) == (["more"] * 3 + ["some"] * 3, 2)
+
+
+def test_a_condition_that_fails_stops_no_other_task(engine: Engine, clock: FakeClock) -> None:
+    """The error is told, and each task looks for itself."""
+    done: list[str] = []
+    told: list[str] = []
+    broken = replace(
+        looks("broken", done), wanted=lambda _dialect: exists(text("1 FROM oncemq_no_such_table"))
+    )
+    upkeep = Upkeep(engine, [looks("sound", done), broken], clock, lambda doing, _error: told.append(doing))
+    upkeep.run_due()
+    assert (sorted(done), told) == (["broken", "sound"], ["asking what is due"])

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from oncemq.cli.reload.reloader import Reloader
 from oncemq.ledger.coordination import reloads
 from oncemq.ledger.coordination.reloads import Request
-from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.database.connect import glance
 from oncemq.ledger.database.server_clock import server_time
 from oncemq.operate.configuration.history import Member, Occasion
 
@@ -88,7 +88,7 @@ class LedgerRequests:
         elif time.monotonic() - self._seen_at >= _SEEN_EVERY or self._version != self._reloader.version:
             with self._engine.begin() as connection:
                 self._beat(connection)
-        with self._engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+        with glance(self._engine) as connection:
             request = reloads.latest(connection, self._app)
         if request is not None and request != self._met:
             self._met = request

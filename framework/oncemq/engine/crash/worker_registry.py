@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger.coordination import workers
+from oncemq.ledger.database.connect import single
 
 _SEEN_EVERY = timedelta(seconds=10)
 _SILENT_AFTER = timedelta(seconds=60)
@@ -59,11 +60,12 @@ class WorkerRegistry:
         if engine is None or not self._on or (self._seen is not None and now - self._seen < _SEEN_EVERY):
             return
         self._seen = now
-        with engine.begin() as connection:
+        with single(engine) as connection:
             workers.seen(connection, self._plan.name, self._name, now)
             if self._silent and self._since is not None and now - self._since >= _SILENT_AFTER:
                 workers.stopped(connection, self._plan.name, self._silent)
                 self._silent = []
+            connection.commit()
 
     def sign_off(self) -> None:
         """Sign off."""

@@ -25,6 +25,8 @@ _TAKE_OVER = 200
 _RELEASE = 500
 LOOK_FOR_DUE = timedelta(seconds=1)
 """The pause between two looks for messages that are due: half of it is their usual delay."""
+_PACE = timedelta(seconds=5)
+"""The pause of all processes but one between two looks: their number must not multiply the statements of an idle app."""
 _ENOUGH_WAITS = 1000
 
 
@@ -137,13 +139,27 @@ class Relay:
 
     def task(self, *, every: timedelta) -> UpkeepTask:
         """Return the background task: sending rows that no process owns any more."""
-        # Without a lease: claims in the rows decide, so a dead process's rows wait for one time-out only.
-        return UpkeepTask(f"relay {self._app}", every, self._take_over, everywhere=True)
+        # A lease decides only who looks often. Claims in the rows decide who sends, so a dead process's rows wait for one time-out.
+        return UpkeepTask(
+            f"relay {self._app}",
+            every,
+            self._take_over,
+            everywhere=True,
+            pace=max(every, _PACE),
+            wanted=lambda dialect: outbox.due_exists(dialect, self._app, self._clock.now()),
+        )
 
     def due_task(self, *, every: timedelta) -> UpkeepTask:
         """Return the background task: sending messages that were published for later, when they are due."""
-        # Without a lease: else the messages due would wait for the lease of a process that died.
-        return UpkeepTask(f"send delayed {self._app}", every, self._release, everywhere=True)
+        # A lease decides only who looks often: else the messages due would wait for the lease of a process that died.
+        return UpkeepTask(
+            f"send delayed {self._app}",
+            every,
+            self._release,
+            everywhere=True,
+            pace=max(every, _PACE),
+            wanted=lambda dialect: delayed.due_exists(dialect, self._app, self._clock.now()),
+        )
 
     def waiting(self) -> int:
         """Return the number of messages that this process is about to send."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import ColumnElement, Connection, Dialect, Engine
 
 from oncemq.common.clock import Clock
 from oncemq.contracts.adapter import (
@@ -156,6 +156,10 @@ class ParkedMessages:
         ours = self.queued() | self._rows(self._running())
         ids = parking.due(connection, self.consumer, self.clock.now(), _SWEEP, ours)
         return self.take(connection, ids, doubtful=True)
+
+    def any_due(self, dialect: Dialect) -> ColumnElement[bool]:
+        """Return the condition under which `sweep` may find messages."""
+        return parking.due_exists(dialect, self.consumer, self.clock.now())
 
     def queued(self) -> set[int]:
         """Return the rows whose deliveries wait for this process's workers."""

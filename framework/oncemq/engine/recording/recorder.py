@@ -128,20 +128,28 @@ class TrafficRecorder(Observer):
         outcome = DEAD if delivery.refusal is None else Outcome.REJECT.value
         running.keep([Noted(running.now(), delivery.message, delivery.envelope, outcome, code, False, False)])
 
-    def look(self, engine: Engine | None, clock: Clock, consumers: Mapping[str, tuple[str, Decode]]) -> None:
+    def look(
+        self,
+        engine: Engine | None,
+        clock: Clock,
+        consumers: Mapping[str, tuple[str, Decode]],
+        asked: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Follow the ledger when it is time, and store what was noted.
 
         Args:
             engine: the app's database; None without one.
             clock: the source of time.
             consumers: names and decoders of this process's consumers, by ledger scope.
+            asked: returns whether there may be a recording in the ledger.
         """
         if engine is None:
             return
         now = clock.monotonic()
         if self._read_at is None or now - self._read_at >= READ_EVERY:
             self._read_at = now
-            self._read(engine, clock, consumers)
+            if self._running or asked():
+                self._read(engine, clock, consumers)
         for running in self._running.values():
             _store(engine, running)
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import Engine
+from sqlalchemy import ColumnElement, Dialect, Engine
 
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.engine.consumer.pause_gate import PauseGate
@@ -11,6 +11,8 @@ from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.parking.parked_source import ParkedMessages
 
 EVERY: Final = timedelta(seconds=1)
+PACE: Final = timedelta(seconds=5)
+"""The pause of all processes but one: if that one cannot take messages, or dies, they wait this much longer."""
 _ENOUGH: Final = 1000
 """The most parked messages waiting here; other due ones are taken later, or by another process."""
 
@@ -22,6 +24,10 @@ class Sweep:
         self._messages = messages
         self._gate = gate
         self._scheduler = scheduler
+
+    def wanted(self, dialect: Dialect) -> ColumnElement[bool]:
+        """Return the condition under which messages are due."""
+        return self._messages.any_due(dialect)
 
     def __call__(self, engine: Engine) -> bool:
         """Take some and queue them; returns whether there may be more."""
@@ -37,6 +43,6 @@ def sweeps(messages: ParkedMessages | None, gate: PauseGate, scheduler: Schedule
     """Return the task of a consumer whose messages may be parked."""
     if messages is None:
         return []
-    return [
-        UpkeepTask(f"parked {messages.consumer}", EVERY, Sweep(messages, gate, scheduler), everywhere=True)
-    ]
+    sweep = Sweep(messages, gate, scheduler)
+    name = f"parked {messages.consumer}"
+    return [UpkeepTask(name, EVERY, sweep, everywhere=True, pace=PACE, wanted=sweep.wanted)]

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import Column, Connection, and_, delete, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Dialect, and_, delete, exists, or_, select, update
 
 from oncemq.ledger.database.server_clock import server_moment
 from oncemq.ledger.sql.column_types import ExactText, Moment
@@ -32,6 +32,12 @@ def acquire(connection: Connection, name: str, owner: str, *, now: datetime, unt
     upsert(connection, TABLE, row, {"owner": TABLE.c.owner})  # another owner's lease is not changed
     ours = TABLE.select().where(TABLE.c.name == name, TABLE.c.owner == owner)
     return connection.execute(ours).first() is not None
+
+
+def taken(dialect: Dialect, name: str, owner: str, *, now: datetime) -> ColumnElement[bool]:
+    """Return the condition under which another owner has the lease, as `acquire` would find it; reads without a lock."""
+    lasting = or_(TABLE.c.until >= now, TABLE.c.until >= server_moment(dialect))
+    return exists().where(TABLE.c.name == name, TABLE.c.owner != owner, lasting)
 
 
 def end(connection: Connection, name: str, owner: str, *, at: datetime) -> None:

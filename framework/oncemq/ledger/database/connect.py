@@ -19,6 +19,21 @@ SILENCE_SECONDS = 15
 _KEEPALIVE_SECONDS = 5
 
 
+def glance(engine: Engine) -> Connection:
+    """Return a connection for single statements that only read; on PostgreSQL without BEGIN and ROLLBACK around them."""
+    return single(engine).execution_options(**{READ_ONLY: True})
+
+
+def single(engine: Engine) -> Connection:
+    """Return a connection for statements that are transactions of their own on PostgreSQL; elsewhere commit at the end."""
+    connection = engine.connect()
+    return (
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        if engine.dialect.name == "postgresql"
+        else connection
+    )
+
+
 def set_up(engine: Engine) -> None:
     """Apply the settings of its database to every connection of `engine`, and convert its errors."""
     event.listen(engine, "handle_error", converting)

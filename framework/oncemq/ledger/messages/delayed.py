@@ -16,11 +16,13 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
     Identity,
     Index,
     Integer,
     and_,
     delete,
+    exists,
     func,
     insert,
     select,
@@ -127,8 +129,12 @@ def cancel(connection: Connection, app: str, chosen: Chosen) -> int:
 
 def any_due(connection: Connection, app: str, now: datetime) -> bool:
     """Return whether any message is due; a plain read without locks."""
-    due = select(TABLE.c.id).where(TABLE.c.app == app, _due(connection, now))
-    return connection.execute(due.limit(1)).first() is not None
+    return bool(connection.execute(select(due_exists(connection.dialect, app, now))).scalar_one())
+
+
+def due_exists(dialect: Dialect, app: str, now: datetime) -> ColumnElement[bool]:
+    """Return the condition of `any_due`."""
+    return exists().where(TABLE.c.app == app, _due(dialect, now))
 
 
 def release(
@@ -146,7 +152,7 @@ def release(
         limit: maximum of messages.
         besides: topics that are left out.
     """
-    due = [TABLE.c.app == claim.app, _due(connection, now)]
+    due = [TABLE.c.app == claim.app, _due(connection.dialect, now)]
     if besides:
         due.append(TABLE.c.topic.not_in(sorted(besides)))
     wanted = select(TABLE).where(*due).order_by(TABLE.c.due_at, TABLE.c.id).limit(limit)
@@ -169,7 +175,7 @@ def waiting(connection: Connection, app: str, now: datetime) -> Waiting:
     messages, next_due = connection.execute(counts).one()
     if next_due is None or next_due > now:
         return Waiting(messages, next_due, 0)
-    due = select(func.count()).select_from(TABLE).where(TABLE.c.app == app, _due(connection, now))
+    due = select(func.count()).select_from(TABLE).where(TABLE.c.app == app, _due(connection.dialect, now))
     return Waiting(messages, next_due, int(connection.execute(due).scalar_one()))
 
 
@@ -187,9 +193,9 @@ def of_key(connection: Connection, app: str, key: str) -> list[dict[str, Any]]:
     return [outbox.with_trace(row) for row in connection.execute(mine).mappings()]
 
 
-def _due(connection: Connection, now: datetime) -> ColumnElement[bool]:
+def _due(dialect: Dialect, now: datetime) -> ColumnElement[bool]:
     """Return, for a statement, whether a message is due by our clock and by the database's: ours may have jumped."""
-    return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(connection.dialect))
+    return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(dialect))
 
 
 def _chosen(app: str, chosen: Chosen) -> Sequence[ColumnElement[bool]]:

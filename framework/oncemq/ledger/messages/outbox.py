@@ -16,6 +16,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
     Identity,
     Index,
     Integer,
@@ -244,13 +245,17 @@ def dead_letter(connection: Connection, claim: Claim, ids: Sequence[int], now: d
 
 def any_due(connection: Connection, app: str, now: datetime) -> bool:
     """Return whether any row may be taken over; a plain read without locks."""
-    due = select(TABLE.c.id).where(TABLE.c.app == app, _due(connection, now))
-    return connection.execute(due.limit(1)).first() is not None
+    return bool(connection.execute(select(due_exists(connection.dialect, app, now))).scalar_one())
 
 
-def _due(connection: Connection, now: datetime) -> ColumnElement[bool]:
+def due_exists(dialect: Dialect, app: str, now: datetime) -> ColumnElement[bool]:
+    """Return the condition of `any_due`."""
+    return exists().where(TABLE.c.app == app, _due(dialect, now))
+
+
+def _due(dialect: Dialect, now: datetime) -> ColumnElement[bool]:
     """Return, for a statement, whether a row is due by our clock and by the database's: ours may have jumped."""
-    return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(connection.dialect))
+    return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(dialect))
 
 
 def take_over(
@@ -276,7 +281,7 @@ def take_over(
         older.c.due_at > now,
         older.c.owner != DEAD,
     )
-    due = and_(TABLE.c.app == claim.app, _due(connection, now))
+    due = and_(TABLE.c.app == claim.app, _due(connection.dialect, now))
     if besides:
         due = and_(due, TABLE.c.topic.not_in(sorted(besides)))
     ids = list(

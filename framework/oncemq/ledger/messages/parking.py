@@ -15,12 +15,15 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
     Identity,
     Index,
     Integer,
     LargeBinary,
+    and_,
     bindparam,
     delete,
+    exists,
     func,
     insert,
     select,
@@ -164,12 +167,21 @@ def due(
     connection: Connection, consumer: str, now: datetime, limit: int, besides: Collection[int] = ()
 ) -> list[int]:
     """Lock rows that are due by our clock and by the database's, skipping locked ones, and `besides`."""
-    over = (_T.due_at <= now) & (_T.due_at <= server_moment(connection.dialect))
+    over = _over(connection.dialect, now)
     rows = select(_T.id).where(_T.consumer == consumer, over).order_by(_T.due_at, _T.id)
     if besides:
         rows = rows.where(not_among(connection, _T.id, BigInteger(), sorted(besides)))
     rows = rows.limit(limit).with_for_update(skip_locked=can_skip_locked(connection))
     return list(connection.execute(rows).scalars())
+
+
+def due_exists(dialect: Dialect, consumer: str, now: datetime) -> ColumnElement[bool]:
+    """Return the condition under which `due` may find rows."""
+    return exists().where(_T.consumer == consumer, _over(dialect, now))
+
+
+def _over(dialect: Dialect, now: datetime) -> ColumnElement[bool]:
+    return and_(_T.due_at <= now, _T.due_at <= server_moment(dialect))
 
 
 def take(connection: Connection, ids: Sequence[int], until: datetime) -> list[Parked]:

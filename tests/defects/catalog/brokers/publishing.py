@@ -95,7 +95,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/ledger/messages/delayed.py",
-                "return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(connection.dialect))",
+                "return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(dialect))",
                 "return TABLE.c.due_at <= now",
             )
         ],

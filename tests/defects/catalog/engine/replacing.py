@@ -8,8 +8,47 @@ TURNS = "framework/oncemq/cli/reload/turns.py"
 RELOADER = "framework/oncemq/cli/reload/reloader.py"
 REPLACING = f"{TESTS}/test_replacing.py"
 RECYCLING = f"{TESTS}/test_recycling.py"
+LOOKS = "tests/unit/upkeep/test_runner.py"
 
 DEFECTS = (
+    Defect(
+        "lease-ignored-by-looks",
+        "One process looks for what is due each second, the others every five.",
+        [
+            Edit(
+                "framework/oncemq/upkeep/runner.py",
+                "if task.pace is not None and self._leads(task):",
+                "if task.pace is not None:",
+            )
+        ],
+        [f"{LOOKS}::test_one_process_looks_often_and_the_others_at_their_own_pace[sqlite]"],
+    ),
+    Defect(
+        "idle-taken-for-ever",
+        "What an answer says of a task counts for one round.",
+        [
+            Edit(
+                "framework/oncemq/upkeep/runner.py",
+                "        self._taken = self._idle = frozenset()\n        self",
+                "        self",
+            )
+        ],
+        [f"{LOOKS}::test_another_looks_often_when_that_process_has_died[sqlite]"],
+    ),
+    Defect(
+        "pause-not-noticed",
+        "A pause in the ledger is read by every process, although it reads nothing while there is none.",
+        [
+            Edit(
+                "framework/oncemq/engine/ordered_pauses.py",
+                "if at_once or self._paused() or self._signals.any(PAUSES):",
+                "if at_once or self._paused():",
+            )
+        ],
+        [
+            "tests/unit/engine/test_ordered_pauses.py::test_a_pause_lets_what_runs_finish_and_returns_the_rest_to_the_broker"
+        ],
+    ),
     Defect(
         "drains-before-its-successor",
         "A worker drains when its successor is ready, and not before.",

@@ -57,7 +57,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/ledger/messages/outbox.py",
-                "and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(connection.dialect))",
+                "and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(dialect))",
                 "and_(TABLE.c.due_at <= now)",
             )
         ],

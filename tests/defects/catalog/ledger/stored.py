@@ -57,7 +57,7 @@ _OUTBOX = (
         [
             Edit(
                 "framework/oncemq/ledger/messages/outbox.py",
-                "return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(connection.dialect))",
+                "return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(dialect))",
                 "return TABLE.c.id > 0",
             )
         ],
