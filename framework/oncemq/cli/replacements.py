@@ -7,19 +7,23 @@ import structlog
 from oncemq.engine.supervision.recycling import Reason
 from oncemq.engine.supervision.replacing import Replacement, Step
 from oncemq.observe.process_group import ProcessGroup
+from oncemq.observe.worker_counts import WorkerCounts
 
 
-def telling(group: ProcessGroup | None) -> Callable[[Replacement], None]:
+def telling(counts: WorkerCounts, group: ProcessGroup | None) -> Callable[[Replacement], None]:
     """Return what is called at each step of a replacement.
 
     Args:
+        counts: counts those that have ended.
         group: the endpoint, which is to ask the processes that take part; None without one.
     """
 
     def tell(step: Replacement) -> None:
         _log(step, _fields(step))
+        if step.step in {Step.DONE, Step.FAILED} and step.reason is not Reason.RELOAD:
+            counts.recycled(step.old, step.reason.value, failed=step.step is Step.FAILED)
         if group is not None:
-            _count(group, step)
+            _show(group, step)
 
     return tell
 
@@ -44,13 +48,11 @@ def _log(step: Replacement, fields: Mapping[str, object]) -> None:
             )
 
 
-def _count(group: ProcessGroup, step: Replacement) -> None:
+def _show(group: ProcessGroup, step: Replacement) -> None:
     if step.step is Step.TOOK_OVER:
         group.worker_replaced(step.old, step.new)
     elif step.step is Step.DONE:
         group.worker_left(step.old)
-    if step.step in {Step.DONE, Step.FAILED} and step.reason is not Reason.RELOAD:
-        group.count_recycle(step.old, step.reason.value, failed=step.step is Step.FAILED)
 
 
 def _fields(step: Replacement) -> dict[str, object]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from oncemq.errors import MissingExtra
 from oncemq.observe.endpoint import Address, Answer, Endpoint, LocalSocket, json_answer
+from oncemq.observe.worker_counts import WorkerCounts
 
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, Metric
@@ -54,20 +55,18 @@ class ProcessGroup:
     Args:
         address: where to listen.
         count: the number of worker processes.
+        counts: what the supervisor counts; shown with their metrics.
 
     Raises:
         ConfigError: the address cannot be used.
     """
 
-    def __init__(self, address: Address, count: int) -> None:
+    def __init__(self, address: Address, count: int, counts: WorkerCounts) -> None:
         self.folder = tempfile.mkdtemp(prefix="oncemq-")
         self._configuration: Mapping[str, Any] | None = None
         self._members = tuple(range(count))
         self._leaving: tuple[int, ...] = ()
-        self._ended = dict.fromkeys(range(count), 0)
-        self._recycles = {
-            (index, reason, "no"): 0 for index in range(count) for reason in ("messages", "memory", "age")
-        }
+        self._counts = counts
         try:
             self._endpoint = Endpoint(
                 address,
@@ -87,10 +86,6 @@ class ProcessGroup:
         """Address it listens on."""
         return self._endpoint.address
 
-    def worker_ended(self, index: int) -> None:
-        """Count that worker process number `index` died, and another one takes its place."""
-        self._ended[index] = self._ended.get(index, 0) + 1
-
     def worker_replaced(self, index: int, successor: int) -> None:
         """Ask the successor from now on; the process itself only for its metrics, until `worker_left`."""
         self._members = tuple(successor if member == index else member for member in self._members)
@@ -103,11 +98,6 @@ class ProcessGroup:
     def show_configuration(self, configuration: Mapping[str, Any]) -> None:
         """Show on `/status` which configuration runs, and what became of the last reload."""
         self._configuration = configuration
-
-    def count_recycle(self, index: int, reason: str, *, failed: bool) -> None:
-        """Count that worker process number `index` was recycled, or that its successor failed."""
-        which = index, reason, "yes" if failed else "no"
-        self._recycles[which] = self._recycles.get(which, 0) + 1
 
     def close(self) -> None:
         """Stop listening, and remove the workers' sockets."""
@@ -135,9 +125,7 @@ class ProcessGroup:
 
     def _metrics(self) -> Answer:
         answers = [answer for answer in self._ask("/metrics", self._all()) if answer.status == HTTPStatus.OK]
-        return _merged(
-            [(answer.index, answer.body.decode()) for answer in answers], self._ended, self._recycles
-        )
+        return _merged([(answer.index, answer.body.decode()) for answer in answers], self._counts)
 
     def _all(self) -> tuple[int, ...]:
         return tuple(sorted({*self._members, *self._leaving}))
@@ -202,33 +190,22 @@ def _row(answer: _Answer) -> dict[str, Any]:
     return {"process": answer.index, **report} if isinstance(report, dict) else {"process": answer.index}
 
 
-def _merged(
-    texts: Sequence[tuple[int, str]], ended: Mapping[int, int], recycles: Mapping[tuple[int, str, str], int]
-) -> Answer:
-    """Return the metrics of all processes, each sample with the label `process`, and how often each one died."""
+def _merged(texts: Sequence[tuple[int, str]], counts: WorkerCounts) -> Answer:
+    """Return the metrics of all processes, each sample with the label `process`, and what their supervisor counts."""
     parse, counter, generate, content_type = _prometheus()
-    restarts = counter(
-        "oncemq_worker_restarts",
-        "Worker processes that died and were started again.",
-        labels=["process"],
-    )
-    for index, count in list(ended.items()):
-        restarts.add_metric([str(index)], count)
-    recycled = counter(
-        "oncemq_worker_recycles",
-        "Worker processes that a successor replaced, and successors that failed, by the limit that was reached.",
-        labels=["process", "reason", "failed"],
-    )
-    for (index, reason, failed), count in list(recycles.items()):
-        recycled.add_metric([str(index), reason, failed], count)
-    families: dict[str, Metric] = {restarts.name: restarts, recycled.name: recycled}
+    families: dict[str, Metric] = {}
+    for each, numbers in counts.read():
+        family = counter(each.name.removesuffix("_total"), each.text, labels=each.labels)
+        for labels, count in numbers.items():
+            family.add_metric(labels, count)
+        families[family.name] = family
     for index, text in texts:
-        for family in parse(text):
-            merged = families.setdefault(family.name, family)
+        for found in parse(text):
+            merged = families.setdefault(found.name, found)
             samples = [
-                sample._replace(labels={**sample.labels, "process": str(index)}) for sample in family.samples
+                sample._replace(labels={**sample.labels, "process": str(index)}) for sample in found.samples
             ]
-            merged.samples = samples if merged is family else [*merged.samples, *samples]
+            merged.samples = samples if merged is found else [*merged.samples, *samples]
 
     class Collected:
         def collect(self) -> Iterator["Metric"]:

@@ -22,6 +22,20 @@ from sqlalchemy.orm import Session
 
 def take(order: dict, session: Session) -> None: ...
 """
+DYING = """\
+import os
+import pathlib
+import signal
+
+from sqlalchemy.orm import Session
+
+
+def take(order: dict, session: Session) -> None:
+    died = pathlib.Path("died")
+    if not died.exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture
@@ -40,11 +54,25 @@ def work(program: WarmProgram) -> None:
     program.succeed("run", "--until-idle", "300ms")
 
 
-def last(collected: Collected) -> tuple[dict[str, Metric], dict[str, str]]:
-    """Return the metrics of the last request by their names, and what it says about the process."""
-    (resource,) = collected.metrics[-1].resource_metrics
-    found = {metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics}
-    return found, {each.key: each.value.string_value for each in resource.resource.attributes}
+def last(
+    collected: Collected, name: str = "oncemq_messages_total"
+) -> tuple[dict[str, Metric], dict[str, str]]:
+    """Return the metrics of the last request that has `name`, by their names, and what it says about the process."""
+    for request in reversed(collected.metrics):
+        (resource,) = request.resource_metrics
+        found = {metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics}
+        if name in found:
+            return found, {each.key: each.value.string_value for each in resource.resource.attributes}
+    raise LookupError(name)
+
+
+def counts_of(metric: Metric) -> dict[tuple[tuple[str, str], ...], float]:
+    """Return the numbers of a counter by their labels."""
+    return {
+        tuple(sorted((each.key, each.value.string_value) for each in point.attributes)): point.as_double
+        or point.as_int
+        for point in metric.sum.data_points
+    }
 
 
 def test_a_collector_receives_the_metrics_of_a_plain_app(folder: Path) -> None:
@@ -55,11 +83,7 @@ def test_a_collector_receives_the_metrics_of_a_plain_app(folder: Path) -> None:
         )
         work(program)
     found, process = last(collected)
-    counts = {
-        tuple(sorted((each.key, each.value.string_value) for each in point.attributes)): point.as_double
-        for point in found["oncemq_messages_total"].sum.data_points
-    }
-    assert counts == {
+    assert counts_of(found["oncemq_messages_total"]) == {
         (("consumer", "take"), ("outcome", outcome), ("process", "0")): 1.0
         for outcome in ("applied", "duplicate")
     }
@@ -98,3 +122,22 @@ def test_variables_name_the_service(folder: Path, variables: dict[str, str], ser
         )
         work(program)
     assert last(collected)[1]["service.name"] == service
+
+
+def test_a_collector_receives_what_the_supervisor_counts(folder: Path) -> None:
+    """A process that died and was started again: exported by a process of its own, where each count begins at zero."""
+    (folder / "handlers.py").write_text(DYING)
+    with collector() as collected:
+        program = WarmProgram(
+            folder, {"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url}
+        )
+        work(program)
+    _, worker = last(collected)
+    found, supervisor = last(collected, "oncemq_worker_restarts_total")
+    restarts = counts_of(found["oncemq_worker_restarts_total"])
+    assert restarts == {(("process", "0"),): 1}
+    recycles = counts_of(found["oncemq_worker_recycles_total"])
+    assert recycles[("failed", "no"), ("process", "0"), ("reason", "memory")] == 0
+    assert found["oncemq_worker_restarts_total"].sum.is_monotonic
+    assert supervisor["service.name"] == "shop"
+    assert supervisor["service.instance.id"] != worker["service.instance.id"]

@@ -11,8 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from oncemq.contracts.verdict import Outcome
 from oncemq.observe.metrics import MetricsObserver
 from oncemq.observe.monitor import Monitor
+from oncemq.observe.otel import supervisor
 from oncemq.observe.otel.instruments import Instruments
 from oncemq.observe.state import AppState, BreakerState, ConsumerState, OutboxState, PauseReason, Phase
+from oncemq.observe.worker_counts import WorkerCounts
 from oncemq.testing.fake_clock import FakeClock
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
@@ -157,3 +159,28 @@ def test_worker_processes_are_told_apart(service: Service) -> None:
     assert found["shop", "oncemq_messages_total", "3", "applied", "award"] == 90
     assert found["shop", "oncemq_outbox_messages", "3"] == 1
     assert found["shop", "oncemq_unit_messages", "3", "award"] == 100
+
+
+def test_recycles_are_instruments_with_the_names_and_numbers_of_prometheus(monkeypatch):
+    """Those counted before and after the instruments were made, by number, limit and success."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    monkeypatch.setattr(supervisor, "current_provider", lambda: provider)
+    counts = WorkerCounts(1)
+    counts.recycled(0, "memory", failed=False)
+    with supervisor.counts_exported("shop", counts):
+        counts.recycled(1, "age", failed=True)
+        found = {
+            (metric.name, *point.attributes.values()): point.value
+            for resource in reader.get_metrics_data().resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            for point in metric.data.data_points
+        }
+    assert found == {
+        ("oncemq_worker_restarts_total", "0"): 0,
+        ("oncemq_worker_recycles_total", "0", "messages", "no"): 0,
+        ("oncemq_worker_recycles_total", "0", "memory", "no"): 1,
+        ("oncemq_worker_recycles_total", "0", "age", "no"): 0,
+        ("oncemq_worker_recycles_total", "1", "age", "yes"): 1,
+    }

@@ -14,6 +14,7 @@ from oncemq.observe.endpoint import Address
 from oncemq.observe.monitor import Monitor
 from oncemq.observe.process_group import ProcessGroup, socket_of
 from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase
+from oncemq.observe.worker_counts import WorkerCounts
 from oncemq.testing.fake_clock import FakeClock
 
 WELL = AppState(Phase.RUNNING, (ConsumerState("award", subscribed=True),))
@@ -25,7 +26,8 @@ class Group:
     """A supervisor's endpoint with two workers, each of which a test may start."""
 
     def __init__(self):
-        self.group = ProcessGroup(Address("127.0.0.1", 0), 2)
+        self.counts = WorkerCounts(2)
+        self.group = ProcessGroup(Address("127.0.0.1", 0), 2, self.counts)
         self.monitors = []
 
     def start(self, index, state=WELL):
@@ -103,7 +105,7 @@ def test_metrics_of_all_processes_are_one_page(group):
 
 def test_deaths_of_processes_are_counted_from_zero(group):
     """A process that has not died has a series, too, so that the first death is an increase; also while none answers."""
-    group.group.worker_ended(1)
+    group.counts.restarted(1)
     _, text = group.ask("/metrics")
     lines = text.splitlines()
     assert 'oncemq_worker_restarts_total{process="0"} 0.0' in lines
@@ -149,7 +151,7 @@ def test_a_restarted_process_replaces_the_socket_of_the_dead_one(group):
 def test_an_address_in_use_is_an_error(group):
     """The supervisor says which one, and leaves no folder behind."""
     with pytest.raises(ConfigError, match="cannot listen"):
-        ProcessGroup(group.group.address, 1)
+        ProcessGroup(group.group.address, 1, WorkerCounts(1))
 
 
 def test_a_successor_is_asked_for_its_predecessor(group):
@@ -167,8 +169,8 @@ def test_a_successor_is_asked_for_its_predecessor(group):
 
 def test_recycled_processes_are_counted_from_zero(group):
     """By number, limit and success, and not among those that died."""
-    group.group.count_recycle(1, "memory", failed=False)
-    group.group.count_recycle(1, "age", failed=True)
+    group.counts.recycled(1, "memory", failed=False)
+    group.counts.recycled(1, "age", failed=True)
     lines = group.ask("/metrics")[1].splitlines()
     assert 'oncemq_worker_recycles_total{failed="no",process="0",reason="memory"} 0.0' in lines
     assert 'oncemq_worker_recycles_total{failed="no",process="1",reason="memory"} 1.0' in lines

@@ -27,7 +27,9 @@ from oncemq.config.build.plan import DEFAULT_GRACE, LoadedApp
 from oncemq.engine.supervisor import Death, Supervisor
 from oncemq.errors import BrokerUnavailable, ConfigError, InfrastructureError, MissingExtra, OnceMQError
 from oncemq.observe.logs import configure
+from oncemq.observe.otel.supervisor import counts_exported
 from oncemq.observe.process_group import ProcessGroup
+from oncemq.observe.worker_counts import WorkerCounts
 from oncemq.operate.configuration.history import History, Member
 
 _BETWEEN_TRIES = 1.0
@@ -113,25 +115,29 @@ def run(
             row_values=logging is not None and logging.row_values,
         )
     count = processes or loaded.model.processes
-    group = None if loaded.plan.http is None else ProcessGroup(loaded.plan.http, count)
+    counts = WorkerCounts(count)
+    group = None if loaded.plan.http is None else ProcessGroup(loaded.plan.http, count, counts)
     worker = Worker(tuple(files), until_idle, deadline, None if group is None else group.folder, texts)
     supervisor = Supervisor(
         worker,
         count,
         loaded.model.grace or DEFAULT_GRACE,
-        _counting(Mourner(loaded), group),
+        _counting(Mourner(loaded), counts),
         FATAL,
         UNREACHABLE,
         FINISHED,
         tell_silence,
         forks=forks,
         recycle=loaded.plan.recycle,
-        on_replacement=telling(group),
+        on_replacement=telling(counts, group),
     )
     if reloading:
         _watch(files, supervisor)
     try:
-        with nullcontext() if reloading else _reloads(loaded, worker, supervisor, group, texts_read):
+        with (
+            nullcontext() if reloading else _reloads(loaded, worker, supervisor, group, texts_read),
+            counts_exported(loaded.plan.name, counts),
+        ):
             return supervisor.run()
     finally:
         if group is not None:
@@ -179,12 +185,12 @@ def _loaded(files: Sequence[Path], forks: ForkServer | None, texts: Mapping[Path
     return loaded
 
 
-def _counting(mourner: Mourner, group: ProcessGroup | None) -> Callable[[Death], None]:
-    """Return what handles the death of a worker process, and counts it where metrics are served."""
+def _counting(mourner: Mourner, counts: WorkerCounts) -> Callable[[Death], None]:
+    """Return what handles the death of a worker process, and counts it."""
 
     def died(death: Death) -> None:
-        if group is not None and not death.replaced:
-            group.worker_ended(death.index)
+        if not death.replaced:
+            counts.restarted(death.index)
         mourner(death)
 
     return died

@@ -68,11 +68,8 @@ def instrumented(app: str, process: int | None = None) -> "Callable[[MetricsObse
         app: the app's name.
         process: the number of this worker process; None if it has none.
     """
-    api: Any = sys.modules.get("opentelemetry.metrics")
-    if api is None:
-        return None
-    provider = api.get_meter_provider()
-    if type(provider).__name__ == _NOT_SET:
+    provider = current_provider()
+    if provider is None:
         return None
     if find_spec("prometheus_client") is None:
         own_logger(Redactor()).warning(
@@ -82,6 +79,13 @@ def instrumented(app: str, process: int | None = None) -> "Callable[[MetricsObse
     from oncemq.observe.otel.instruments import Instruments  # noqa: PLC0415 - optional
 
     return lambda metrics: Instruments(provider, app, metrics, process)
+
+
+def current_provider() -> Any:
+    """Return the meter provider of this process; None while it has none."""
+    api: Any = sys.modules.get("opentelemetry.metrics")
+    provider = None if api is None else api.get_meter_provider()
+    return None if type(provider).__name__ == _NOT_SET else provider
 
 
 def _tracer_provider(app: str) -> Any:
