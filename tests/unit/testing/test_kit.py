@@ -15,6 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from oncemq import App, Publisher, Unpublishable
+from oncemq.errors import RequestTimeout
 from oncemq.testing import TestApp
 from oncemq.testing.kit import stepped_process
 from suites.kit.conftest import Base, Effect, effects
@@ -181,3 +182,73 @@ def test_a_test_takes_a_few_milliseconds() -> None:
             assert app.publish("orders", {"id": "a"}).applied
         seconds.append(time.process_time() - began)
     assert min(seconds) < 0.05
+
+
+@pytest.mark.parametrize("more", [{"delay": "1m"}, {"session": Session()}])
+def test_a_publisher_in_memory_has_no_outbox(more: dict[str, Any]) -> None:
+    """It is refused at once, with what can be done; otherwise it publishes as outside of handlers."""
+    with TestApp(_app(), tables=Base.metadata) as app, app.publisher() as publisher:
+        with pytest.raises(Unpublishable, match="has no outbox"):
+            publisher.publish("orders", {"id": "a"}, **more)
+        publisher.publish("orders", {"id": "b"})
+        publisher.publish_many("orders", [{"id": "c"}, {"id": "d"}])
+        app.clock.advance("1s")
+        assert effects(app) == ["b", "c", "d"]
+
+
+def test_a_request_on_a_broker_without_answers_is_refused() -> None:
+    """As in production, although the broker in memory could."""
+    app = App("kit", brokers={"main": "embedded:///unused.db"}, database="sqlite:///unused.db")
+    app.topic("orders", key="body.id", identity=["body.id"], strategies=["unique_key"])
+    app.consumer(topic="orders", name="apply")(_apply)
+    with TestApp(app, tables=Base.metadata) as kit, kit.publisher() as publisher:
+        with pytest.raises(Unpublishable, match="carries no answers"):
+            publisher.request("orders", {"id": "a"}, wait="5s")
+        assert effects(kit) == []
+
+
+def test_a_request_passes_the_time_of_the_test() -> None:
+    """Without an answer its wait is over at once, by the test's clock."""
+    with TestApp(_app(), tables=Base.metadata) as app, app.publisher() as publisher:
+        before, started = app.clock.now(), time.monotonic()
+        with pytest.raises(RequestTimeout):
+            publisher.request("orders", {"id": "a"}, wait="1h")
+        assert app.clock.now() - before == timedelta(hours=1)
+        assert time.monotonic() - started < 60
+
+
+def test_a_publisher_outlives_a_crash_of_the_app() -> None:
+    """What is started again answers, with what the process before it has stored."""
+    app = App("kit", brokers={"main": "amqp://nowhere/"}, database="sqlite:///unused.db")
+    app.topic("orders", key="body.id", identity=["body.id"], strategies=[{"unique_key": {"result": True}}])
+
+    @app.consumer(topic="orders", reply=True)
+    def apply(body: dict[str, Any], session: Session) -> str:
+        _apply(body, session)
+        return "applied"
+
+    with TestApp(app, tables=Base.metadata) as kit, kit.publisher() as publisher:
+        publisher.publish("orders", {"id": "b"})
+        kit.crash_after_commit("orders", {"id": "a"})
+        assert publisher.request("orders", {"id": "a"}, wait="5s") == "applied"
+        assert sorted(effects(kit)) == ["a", "b"]
+
+
+def test_a_handler_that_asks_its_own_consumer_has_no_answer() -> None:
+    """It would run inside of itself; its wait ends, and the request is answered afterwards, to no one."""
+    app = App("kit", brokers={"main": "amqp://nowhere/"}, database="sqlite:///unused.db")
+    app.topic("asks", key="body.id", identity=["body.id"], strategies=["two_phase"])
+    heard: list[type[Exception]] = []
+
+    @app.consumer(topic="asks", effects="external")
+    def ask(body: dict[str, Any]) -> None:
+        if body["id"] == "a":
+            with pytest.raises(RequestTimeout) as caught:
+                publisher.request("asks", {"id": "b"}, wait="5s")
+            heard.append(caught.type)
+
+    with TestApp(app, tables=Base.metadata) as kit, kit.publisher() as publisher:
+        assert kit.publish("asks", {"id": "a"}).applied
+        assert heard == [RequestTimeout]
+        (request,) = kit.published("asks")
+        assert request.outcome.applied

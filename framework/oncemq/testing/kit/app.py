@@ -1,7 +1,7 @@
 """Test kit for handlers: an app with its real engine, strategies and configuration, on a broker in memory."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -20,7 +20,7 @@ from oncemq.config.build.plan import Substitutes
 from oncemq.contracts.adapter import Adapter, Refused
 from oncemq.contracts.broker_queries import PruningAdapter, names_of
 from oncemq.engine.plan import AppPlan, ConsumerPlan
-from oncemq.engine.publishers.app_publisher import NewMessage
+from oncemq.engine.publishers.app_publisher import AppPublisher, NewMessage
 from oncemq.message.claims.store import Store
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.operate.dead_letters import AppDeadLetter
@@ -28,9 +28,10 @@ from oncemq.operate.letters import letters_of
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.kit.clock import TestClock
 from oncemq.testing.kit.databases import Databases, Tables, reading
-from oncemq.testing.kit.memory_broker import MemoryAdapter, MemoryBroker
+from oncemq.testing.kit.memory_broker import MemoryAdapter, MemoryBroker, RequestingMemoryAdapter
 from oncemq.testing.kit.messages import PublishedMessage, as_new, as_sent
 from oncemq.testing.kit.outcomes import Outcome, OutcomeRecorder
+from oncemq.testing.kit.publisher import KitPublisher
 from oncemq.testing.kit.recording_adapter import RecordingAdapter
 from oncemq.testing.kit.stepped_process import ProcessDied, SteppedProcess
 from oncemq.testing.kit.threaded_process import ThreadedProcess
@@ -147,7 +148,12 @@ class TestApp:
     def _in_memory(self, plan: AppPlan) -> dict[str, Adapter]:
         for name in plan.adapters:
             self._brokers.setdefault(name, MemoryBroker(plan.clock))
-        return {name: MemoryAdapter(broker, name) for name, broker in self._brokers.items()}
+        return {
+            name: RequestingMemoryAdapter(broker, name, self._work_until)
+            if plan.adapters[name].capabilities.requests
+            else MemoryAdapter(broker, name)
+            for name, broker in self._brokers.items()
+        }
 
     def _prepared(self, consumer: ConsumerPlan) -> ConsumerPlan:
         subscription = consumer.subscription
@@ -334,6 +340,10 @@ class TestApp:
             for letter in letters_of(plan, plan.adapters[owner.broker], owner).all()
         ]
 
+    def publisher(self) -> AppPublisher:
+        """Return a publisher as code outside of handlers has, also to request answers, which the app's own consumers give."""
+        return KitPublisher(lambda: self._running, in_memory=not self._real)
+
     def session(self, shard: int = 0) -> Session:
         """Return a new session on the app's database, to prepare rows and to assert effects: `with app.session() as session:`.
 
@@ -390,6 +400,10 @@ class TestApp:
     def _settle(self) -> None:
         if self._process is not None:
             self._process.settle()
+
+    def _work_until(self, reached: Callable[[], bool], within: timedelta) -> None:
+        if isinstance(self._process, SteppedProcess):
+            self._process.work_until(reached, within)
 
     def _advance(self, by: timedelta) -> None:
         if self._process is not None:

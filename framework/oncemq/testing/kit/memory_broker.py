@@ -3,12 +3,14 @@
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from threading import RLock
 from typing import Any, ClassVar, Self
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from oncemq.common.clock import Clock
 from oncemq.common.problems import Problem
@@ -28,9 +30,11 @@ from oncemq.contracts.adapter import (
 )
 from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts
+from oncemq.contracts.requests import Answer
 from oncemq.errors import AlreadySettled, BrokerRefused, BrokerUnavailable, DeliveryVoid, Unroutable
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
+from oncemq.testing.kit.publisher import AnswerInMemory
 
 
 class _Group:
@@ -60,6 +64,10 @@ class MemoryBroker:
     _groups: dict[tuple[str, str], _Group] = field(default_factory=dict, repr=False)
     _early: dict[str, list[tuple[Message, timedelta | None]]] = field(default_factory=dict, repr=False)
     _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False)
+    # Weak: a request that nothing waits for any more needs no answer.
+    awaited: WeakValueDictionary[bytes, Future[Answer]] = field(
+        default_factory=WeakValueDictionary, repr=False
+    )
 
     def group(self, subscription: Subscription) -> _Group:
         """Return a subscription's messages; the first group of a topic also gets those published before."""
@@ -143,7 +151,7 @@ class MemoryAdapter:
         self._generation = 1
 
     def __repr__(self) -> str:
-        return f"<MemoryAdapter {self._name}>"
+        return f"<{type(self).__name__} {self._name}>"
 
     @classmethod
     def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
@@ -224,7 +232,9 @@ class MemoryAdapter:
     # Settling
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Forget these messages."""
+        """Answer those that are requests, and forget these messages."""
+        for delivery in deliveries:
+            self._answer(delivery, failed=False)
         return [failed for delivery in deliveries if (failed := self._settle(delivery)[1]) is not None]
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
@@ -248,6 +258,7 @@ class MemoryAdapter:
                 failures.append(failed)
                 continue
             self._bury(group, request.delivery.message, request.headers)
+            self._answer(request.delivery, failed=True)
         return [failed for failed in failures if failed is not None]
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
@@ -295,6 +306,16 @@ class MemoryAdapter:
         for message in messages:
             self._broker.publish(self._received(topic, message), message.delay)
         return [CONFIRMED] * len(messages)
+
+    def _answer(self, delivery: Delivery, *, failed: bool) -> None:
+        """Hand a delivery's answer to its request; the first one counts."""
+        body, name = delivery.answer, delivery.message.raw
+        if body is None or name is None or (delivery.settled and not failed):
+            return
+        waiting = self._broker.awaited.pop(name, None)
+        if waiting is not None and waiting.set_running_or_notify_cancel():
+            waiting.set_result(Answer(body, failed=failed))
+            delivery.answered = "failure" if failed else "result"
 
     def _received(self, topic: str, message: OutgoingMessage) -> Message:
         return Message(
@@ -345,6 +366,36 @@ class MemoryAdapter:
         """Return how many messages wait for the group."""
         group = self._broker.group(subscription)
         return len(group.ready) + len(group.delayed)
+
+
+class RequestingMemoryAdapter(MemoryAdapter):
+    """Connection that carries requests, too, as the broker does in whose place it is.
+
+    Args:
+        broker: where the messages are.
+        name: the broker's name in the app.
+        work: lets the app work while a request waits for its answer.
+    """
+
+    capabilities: ClassVar[Capabilities] = replace(MemoryAdapter.capabilities, requests=True)
+
+    def __init__(
+        self, broker: MemoryBroker, name: str, work: Callable[[Callable[[], bool], timedelta], None]
+    ) -> None:
+        super().__init__(broker, name)
+        self._work = work
+
+    def request(
+        self, topic: str, options: Mapping[str, Any], message: OutgoingMessage, wait: timedelta
+    ) -> Future[Answer]:
+        """Publish a message whose answer is awaited: who waits for it lets the app work."""
+        del options
+        if not self._connected:
+            raise BrokerUnavailable(f"broker {self._name!r} in memory: this adapter is not open")
+        name, answer = uuid4().bytes, AnswerInMemory(self._work, wait)
+        self._broker.awaited[name] = answer
+        self._broker.publish(replace(self._received(topic, message), raw=name), None)
+        return answer
 
 
 def _with(message: Message, added: Mapping[str, str]) -> Message:

@@ -1,10 +1,13 @@
 """Records what an app publishes, on its way to the broker."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any, cast
 
 from oncemq.contracts.adapter import CONFIRMED, Adapter, Confirmed, Refused
-from oncemq.errors import Unroutable
+from oncemq.contracts.requests import Answer, RequestingAdapter
+from oncemq.errors import BrokerError, Unroutable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.kit.messages import PublishedMessage, as_published
 from oncemq.testing.kit.outcomes import Outcome, OutcomeRecorder
@@ -51,6 +54,21 @@ class RecordingAdapter:
                 self._published(as_published(topic, message, outcome))
                 told.append(CONFIRMED)
         return told
+
+    def request(
+        self, topic: str, options: Mapping[str, Any], message: OutgoingMessage, wait: timedelta
+    ) -> Future[Answer]:
+        """Publish a request, and record it."""
+        outcome = self._expected(topic, message)
+        try:
+            answer: Future[Answer] = cast("RequestingAdapter", self._adapter).request(
+                topic, options, message, wait
+            )
+        except BrokerError:
+            self._recorder.withdraw(outcome)
+            raise
+        self._published(as_published(topic, message, outcome))
+        return answer
 
 
 def _would_be_routed(answer: Refused, outcome: Outcome) -> bool:

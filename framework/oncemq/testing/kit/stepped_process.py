@@ -69,6 +69,7 @@ class SteppedProcess:
         self._next_delivery = next_delivery
         self._clock = clock
         self._busy = False
+        self._stepping: set[ConsumerRuntime] = set()
         point = plan.observed(point)
         self._runner = asyncio.Runner()
         observers = Monitor(None, plan.clock, others=[observer, *plan.observers], redact=plan.redact).observer
@@ -152,6 +153,19 @@ class SteppedProcess:
             return
         self._alone(lambda: self._advance(self._clock.monotonic() + by.total_seconds()))
 
+    def work_until(self, reached: Callable[[], bool], within: timedelta) -> None:
+        """Work until `reached`, or until so much time has passed; also inside of a handler, whose own consumer is left out.
+
+        Raises:
+            ProcessDied: `point` raised it.
+            RuntimeError: there is always more to do.
+        """
+        outer, self._busy = self._busy, True
+        try:
+            self._advance(self._clock.monotonic() + within.total_seconds(), reached)
+        finally:
+            self._busy = outer
+
     def _alone(self, work: Callable[[], None]) -> None:
         if self._busy:
             return
@@ -161,20 +175,22 @@ class SteppedProcess:
         finally:
             self._busy = False
 
-    def _advance(self, until: float) -> None:
-        self._settle()
-        while (due := self._next_due()) is not None and due < until:
+    def _advance(self, until: float, reached: Callable[[], bool] = lambda: False) -> None:
+        self._settle(reached)
+        while not reached() and (due := self._next_due()) is not None and due < until:
             # Not less than the clock can show: else it stands, and the same moment would be next for ever.
             self._clock.advance(max(_TICK, timedelta(seconds=due - self._clock.monotonic())))
             self._run_tasks(everything=False)
-            self._settle()
+            self._settle(reached)
+        if reached():
+            return
         self._clock.advance(timedelta(seconds=max(0.0, until - self._clock.monotonic())))
         self._run_tasks(everything=True)
-        self._settle()
+        self._settle(reached)
 
-    def _settle(self) -> None:
+    def _settle(self, reached: Callable[[], bool] = lambda: False) -> None:
         for _ in range(_MOST_ROUNDS):
-            if not self._round():
+            if reached() or not self._round():
                 return
         raise RuntimeError(
             f"the app is still busy after {_MOST_ROUNDS} rounds: do handlers publish without end?"
@@ -182,9 +198,18 @@ class SteppedProcess:
 
     def _round(self) -> bool:
         worked = [deliver() for deliver in self._deliver]
-        worked += [step() for crew, step in self._steps if not crew.consumer.gate.left()]
+        worked += [self._step(crew, step) for crew, step in self._steps if not crew.consumer.gate.left()]
         worked += [relay.step() for relay in self._relays]
         return any(worked)
+
+    def _step(self, crew: ConsumerRuntime, step: Callable[[], bool]) -> bool:
+        if crew in self._stepping:
+            return False
+        self._stepping.add(crew)
+        try:
+            return step()
+        finally:
+            self._stepping.discard(crew)
 
     def _run_tasks(self, *, everything: bool) -> None:
         """Run background tasks: those that bring messages back, or all of them."""
