@@ -134,11 +134,13 @@ def _failures_of_redis(plan: AppPlan) -> Iterator[OnceMQError]:
     said: set[str] = set()
     try:
         prove(plan.redis)
-        for strategy in (each for consumer in plan.consumers for each in consumer.strategies):
-            for error in strategy.missing_in_redis() if isinstance(strategy, RedisStrategy) else ():
-                if str(error) not in said:
-                    said.add(str(error))
-                    yield error
+        for consumer in plan.consumers:
+            strategies = [each for each in consumer.strategies if isinstance(each, RedisStrategy)]
+            for using in (*strategies, *consumer.handler.outside):
+                for error in using.missing_in_redis():
+                    if str(error) not in said:
+                        said.add(str(error))
+                        yield error
     except OnceMQError as error:
         yield error
     finally:

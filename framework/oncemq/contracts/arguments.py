@@ -5,12 +5,13 @@ once at start for each such parameter with an `AskedArgument`, and returns an `A
 `AskedArgument.refuse`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
+from oncemq.contracts.strategy import HeldLocks
 from oncemq.contracts.unit import Item, Run
-from oncemq.errors import ConfigError
+from oncemq.errors import ConfigError, RedisRefused
 from oncemq.message.expressions import Expression
 from oncemq.redis.client import RedisClient
 
@@ -54,6 +55,18 @@ class AskedArgument:
         raise ConfigError([f"handler {self.handler}: its parameter {self.parameter!r} {text}"])
 
 
+class Outside(Protocol):
+    """What a parameter locks outside the database: for the dashboard, and for `oncemq check --connect`."""
+
+    def locks(self, most: int) -> HeldLocks:
+        """Return what is held now by such names, as `Strategy.locks`."""
+        ...
+
+    def missing_in_redis(self) -> Iterable[RedisRefused]:
+        """Yield the permissions that the Redis user lacks, as `RedisStrategy.missing_in_redis`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """How such a parameter is filled.
@@ -62,7 +75,9 @@ class Argument:
         get: returns the value for one call of the handler.
         end: called with that value when the handler has ended, in whatever way, and before its transaction commits; must not
             raise. For a coroutine function it returns an awaitable.
+        outside: what it locks outside the database; None if nothing.
     """
 
     get: Callable[[Run, Item], Any]
     end: Callable[[Any], Any] | None = None
+    outside: Outside | None = None

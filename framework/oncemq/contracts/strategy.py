@@ -197,12 +197,16 @@ class HeldLock:
         owner: who holds it, in words of its kind.
         ends_in: seconds until it frees itself unless it is renewed; None = never.
         waiting: how many wait for it, if that is known; otherwise 0.
+        kind: what it is, in the words of who provides it.
+        left: how many others may hold it now, of what several may hold; None for a lock.
     """
 
     name: str
     owner: str
     ends_in: float | None
     waiting: int = 0
+    kind: str = "lock"
+    left: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

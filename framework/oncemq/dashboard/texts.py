@@ -65,9 +65,11 @@ _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "held by": ("held by", "持有者"),
     "ends in": ("frees itself in", "自动释放剩余时间"),
     "wait for it": ("waiting", "等待数"),
+    "kind of lock": ("kind", "类型"),
+    "permits left": ("permits left", "剩余许可"),
     "no strategy locks": (
-        "No consumer of this app takes locks in Redis (strategy redis_lock).",
-        "此应用没有消费者使用策略 redis_lock。",
+        "No consumer of this app takes locks in Redis (strategy redis_lock, or locks and semaphores of handlers).",
+        "此应用没有消费者使用 Redis 锁(策略 redis_lock,或处理函数中的锁与信号量)。",
     ),
     "not all locks": (
         "There may be more: `oncemq locks list` looks at all keys.",

@@ -7,7 +7,7 @@ from functools import partial
 from types import CoroutineType, MappingProxyType
 from typing import Any, Final
 
-from oncemq.contracts.arguments import ArgumentScope
+from oncemq.contracts.arguments import ArgumentScope, Outside
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Culprits, reject
@@ -42,6 +42,7 @@ class BoundHandler:
         payload: the annotation of the payload, with routes one of several; None if any body is valid.
         routes: the handlers that it chooses from by a value in the message; empty if it is a single one.
         takes_payload: a parameter receives the body, or the payload made of it.
+        outside: what its parameters lock outside the database.
     """
 
     name: str
@@ -54,6 +55,7 @@ class BoundHandler:
     payload: Any = None
     routes: "tuple[BoundHandler, ...]" = ()
     takes_payload: bool = True
+    outside: tuple[Outside, ...] = ()
 
     @property
     def payloads(self) -> "tuple[Any, ...]":
@@ -107,6 +109,7 @@ def bind(
             publishes=publishes,
             call_batch=call_batch,
             payload=signature.payload,
+            outside=signature.outside,
         )
     ends = any(filled.end is not None for filled in signature.parameters)
     call = (_ending_call if ends else _item_call)(function, signature)
@@ -120,6 +123,7 @@ def bind(
         publishes=publishes,
         payload=signature.payload,
         takes_payload=signature.asks_for(PAYLOAD),
+        outside=signature.outside,
     )
 
 

@@ -55,6 +55,7 @@ def with_routes(
         publishes=any(handler.publishes for handler in handlers),
         payload=Union[tuple(payloads)] if typed else None,  # noqa: UP007 - as many as there are
         routes=tuple(handlers),
+        outside=tuple(outside for handler in handlers for outside in handler.outside),
     )
 
 

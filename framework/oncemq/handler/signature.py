@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar, Union, get_args, ge
 
 from sqlalchemy.orm import Session
 
-from oncemq.contracts.arguments import FILLS, Argument, ArgumentScope, AskedArgument
+from oncemq.contracts.arguments import FILLS, Argument, ArgumentScope, AskedArgument, Outside
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.publisher import Publisher
 from oncemq.contracts.unit import Item, Run
@@ -70,6 +70,7 @@ class Filled:
         keyword: it can be passed by name only.
         share: provides its value in a batch; None where each message has its own value.
         end: called with the value when the handler has ended; None for a value that needs no end.
+        outside: what it locks outside the database; None if nothing.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Filled:
     keyword: bool
     share: Share | None = None
     end: Callable[[Any], Any] | None = None
+    outside: Outside | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,11 @@ class Signature:
         )
         return replace(self, parameters=parameters, validate=None, read=read)
 
+    @property
+    def outside(self) -> tuple[Outside, ...]:
+        """What its parameters lock outside the database."""
+        return tuple(filled.outside for filled in self.parameters if filled.outside is not None)
+
     def asks_for(self, role: str) -> bool:
         """Return whether any parameter has this role."""
         return any(parameter.role == role for parameter in self.parameters)
@@ -132,6 +139,7 @@ class _Asked:
     get: Getter | None
     share: Share | None = None
     end: Callable[[Any], Any] | None = None
+    outside: Outside | None = None
 
     @property
     def has_default(self) -> bool:
@@ -255,7 +263,7 @@ def _asked(parameter: inspect.Parameter, annotation: Any, reading: _Reading) -> 
     fills = getattr(plain, FILLS, None) if isinstance(plain, type) else None
     if fills is not None and find_in(reading.provided, plain) is None:
         found = _filled_by_itself(fills, parameter, tuple(marks), reading)
-        return _Asked(parameter, annotation, plain, PROVIDED, found.get, end=found.end)
+        return _Asked(parameter, annotation, plain, PROVIDED, found.get, end=found.end, outside=found.outside)
     role, get = _special(parameter, plain, reading)
     share = _async_sessions() if role == SESSION and reading.is_async else find_in(reading.shared, plain)
     return _Asked(parameter, annotation, plain, role, get, share)
@@ -328,7 +336,9 @@ def _fill(reading: _Reading) -> None:
                 "move it to the front"
             )
         reading.filled.append(
-            Filled(asked.parameter.name, asked.role, asked.get, keyword, asked.share, asked.end)
+            Filled(
+                asked.parameter.name, asked.role, asked.get, keyword, asked.share, asked.end, asked.outside
+            )
         )
 
 

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from oncemq.errors import RedisRefused
 from oncemq.redis import RedisClient
+from oncemq.redis.call import Call
 
 NAME = "oncemq-check"
 """Part of the tried names; nothing of them remains."""
@@ -50,6 +51,48 @@ def missing_for_keys(client: RedisClient, kind: str, attempt: Callable[[], Any])
     yield from missing_for(
         client, f"keeping a {kind}", f"~oncemq:{kind}:* +@read +@write +@scripting", attempt
     )
+
+
+def missing_for_channel(client: RedisClient, what: str, channel: str, rule: str) -> Iterator[RedisRefused]:
+    """Yield missing permissions of a user for the messages by which those who wait are woken.
+
+    Args:
+        client: of the checked user.
+        what: they wait for, such as `a lock`.
+        channel: that no message has.
+        rule: of all such channels.
+    """
+    place, clustered = client.routes.masters()[0], client.clustered
+
+    def publish() -> None:
+        client.at(place, "PUBLISH", channel, "0")
+        if clustered:
+            client.call(Call(channel, ("SPUBLISH", channel, "0")))
+
+    yield from missing_for(
+        client,
+        f"waking those who wait for {what}",
+        f"{rule} +publish" + (" +spublish" if clustered else ""),
+        publish,
+    )
+    yield from missing_for(
+        client,
+        f"waiting for {what}",
+        f"{rule} +subscribe +unsubscribe" + (" +ssubscribe +sunsubscribe" if clustered else ""),
+        lambda: _subscribe(client, place, channel),
+    )
+
+
+def _subscribe(client: RedisClient, place: str, channel: str) -> None:
+    connection = client.routes.own(place)
+    try:
+        connection.send_command("SUBSCRIBE", channel)
+        connection.read_response()
+    except Exception as error:
+        raise RedisRefused(str(error)) from error
+    finally:
+        with suppress(Exception):
+            connection.disconnect()
 
 
 def _user(client: RedisClient) -> str:

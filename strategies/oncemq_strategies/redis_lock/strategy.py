@@ -1,7 +1,7 @@
 """`redis_lock`: a handler runs while its message's lock is held, shared with Java services on Redisson."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Self
 
@@ -19,14 +19,13 @@ from oncemq.message.identity import canonical_text
 from oncemq.redis import RedisClient
 from oncemq_strategies.common.name_template import NameTemplate
 from oncemq_strategies.common.options import Options
-from oncemq_strategies.common.redis_permissions import sample
+from oncemq_strategies.common.redis_permissions import NAME, missing_for, missing_for_channel, sample
 from oncemq_strategies.redis_lock.fence import Fence
-from oncemq_strategies.redis_lock.permissions import missing_for_locks
 from oncemq_strategies.redis_lock.release_alarms import Alarms
 from oncemq_strategies.redis_lock.unit_locks import Tried, UnitLocks
 from oncemq_strategies.redisson.lease_keeper import Holding
 from oncemq_strategies.redisson.lock_survey import held_by, some_held
-from oncemq_strategies.redisson.names import BadLockName, check_name
+from oncemq_strategies.redisson.names import BadLockName, channel_of, check_name
 
 _LONGEST_PAUSE = timedelta(seconds=1.5)
 """A release may be missed, so a message that lacks its lock is also retried after this pause."""
@@ -127,7 +126,7 @@ class RedisLock(Strategy):
         """Yield missing permissions of the Redis user, tried with a lock that no message has."""
         if self._client is not None:
             name, pattern = self._name.of_key(sample()), self._name.of_key("*")
-            yield from missing_for_locks(self._client, self._locks, name, pattern, fenced=self._fenced)
+            yield from _missing(self._client, self._locks, name, pattern, fenced=self._fenced)
 
     def _check_lease(self, facts: ConsumerFacts) -> Iterable[Problem]:
         if self._lease is None:
@@ -274,3 +273,29 @@ def _pause(held_for: int) -> timedelta:
 
 def _spelled(value: Any, field: str) -> str:
     return canonical_text(value, f"{field} in the name of its lock")
+
+
+def _missing(
+    client: RedisClient, locks: UnitLocks, name: str, pattern: str, *, fenced: bool
+) -> Iterator[RedisRefused]:
+    """Yield missing permissions for a chain with locks: keys, scripts, pub/sub.
+
+    Args:
+        client: of the checked user.
+        locks: as the strategy makes them.
+        name: of a lock that no message has.
+        pattern: of all its locks.
+        fenced: acquisitions are numbered.
+    """
+    keys = f"~{pattern}" + (" ~redisson_lock_token:*" if fenced else "")
+
+    def acquire_and_release() -> None:
+        tried = Tried()
+        locks.acquire([name], NAME, tried)
+        locks.confirm(tried.held.values())
+        locks.release(tried.held.values())
+        if tried.refused:
+            raise RedisRefused(next(iter(tried.refused.values())))
+
+    yield from missing_for(client, "locking", f"{keys} +@read +@write +@scripting", acquire_and_release)
+    yield from missing_for_channel(client, "a lock", channel_of(name), "&redisson_lock__channel:*")

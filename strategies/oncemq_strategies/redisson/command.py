@@ -1,7 +1,8 @@
 """Commands `locks list` and `locks release`: list the locks in Redis, and force the release of one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -15,15 +16,19 @@ from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError
 from oncemq.operate.auditing import Operator, Trail
 from oncemq.redis import RedisClient
-from oncemq_strategies.redisson.lock_survey import all_held, force_release, held_by
+from oncemq_strategies.redisson.handlers.outside import HandlerLock
+from oncemq_strategies.redisson.lock_survey import Held, all_held, force_release, held_by
+from oncemq_strategies.redisson.survey.permits import all_permits, semaphores_at
 
 COLUMNS = {
     "name": "lock",
+    "kind": "kind",
     "owner": "owner",
     "holds": "holds",
     "ends_in": "ends in (s)",
     "token": "token",
     "waiting": "waiting",
+    "left": "permits left",
 }
 WARNING = (
     "its holder is not stopped: it goes on as if it had the lock, until its watchdog notices, "
@@ -36,16 +41,21 @@ WARNING = (
 @json_option
 @app_option
 def list_locks(pattern: str, files: Sequence[Path], *, as_json: bool) -> None:
-    """List the locks that are held now, by any client, whose names match PATTERN (such as `ride-lock-*`).
+    """List the locks and permits that are held now, by any client, whose names match PATTERN (such as `ride-lock-*`).
+
+    Of read-write locks each owner is listed, and of semaphores whose permits have leases each permit. The permits of other semaphores
+    have no owners: those of the app's handlers are listed with what is left, and one whose whole name is PATTERN.
 
     Every key of the Redis is looked at, in small steps. Fair locks say how many wait for them.
     """
-    client = _client(load(files).plan)
+    plan = load(files).plan
+    client = _client(plan)
     try:
-        rows = [asdict(held) for held in all_held(client, pattern)]
+        held = [*all_held(client, pattern), *all_permits(client, pattern)]
+        held += _semaphores(plan, client, pattern)
     finally:
         client.close()
-    rows.sort(key=lambda row: str(row["name"]))
+    rows = [asdict(each) for each in sorted(held, key=lambda each: (each.name, each.owner))]
     Output(as_json=as_json).rows(COLUMNS, rows, none="no such lock is held")
 
 
@@ -78,6 +88,18 @@ def release(name: str, files: Sequence[Path], *, operator: Operator, yes: bool) 
         output.line("released" if step.count else "it was released meanwhile")
     finally:
         client.close()
+
+
+def _semaphores(plan: AppPlan, client: RedisClient, pattern: str) -> Iterable[Held]:
+    """Return the semaphores without owners: in Redis they look like any other number."""
+    found = (
+        {} if set(pattern) & set("*?[") else {held.name: held for held in semaphores_at(client, [pattern])}
+    )
+    for consumer in plan.consumers:
+        for outside in consumer.handler.outside:
+            if isinstance(outside, HandlerLock):
+                found |= {held.name: held for held in outside.semaphores() if fnmatchcase(held.name, pattern)}
+    return found.values()
 
 
 def _client(plan: AppPlan) -> RedisClient:

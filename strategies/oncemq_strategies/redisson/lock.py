@@ -142,7 +142,9 @@ class Lock(AsyncBlock):
     @classmethod
     def __oncemq_argument__(cls, asked: AskedArgument) -> HandlerArgument:
         example = f'Annotated[{cls.__name__}, "stock-{{key}}"]'
-        return argument_of(asked, example, lambda client, name, owner, _: cls(client, name, owner=owner))
+        return argument_of(
+            asked, example, "lock", lambda client, name, owner, _: cls(client, name, owner=owner)
+        )
 
     async def acquire_async(self, wait: timedelta | None = None) -> bool:
         """Return whether the lock is ours, as `acquire` does, for a coroutine: others go on while this one waits.

@@ -141,4 +141,32 @@ DEFECTS = (
         ],
         ["tests/unit/dashboard/test_locks.py::test_a_lock_that_redis_names_twice_is_one_row"],
     ),
+    Defect(
+        "dead-reader-listed",
+        "A reader of a read-write lock whose own lease is over holds nothing.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/redisson/lock_survey.py",
+                "        if last > 0:\n",
+                "        if count:\n",
+            )
+        ],
+        [
+            "tests/unit/strategies/redis/redisson/test_survey.py::test_a_reader_whose_lease_is_over_is_not_listed[single]"
+        ],
+    ),
+    Defect(
+        "channels-of-handlers-untried",
+        "The channels that a handler's locks need in Redis are tried before it runs.",
+        [
+            Edit(
+                "framework/oncemq/cli/preflight.py",
+                "(*strategies, *consumer.handler.outside)",
+                "strategies",
+            )
+        ],
+        [
+            "tests/unit/strategies/redis/redisson/test_survey.py::test_check_names_the_channels_that_a_handler_may_not_use[semaphore]"
+        ],
+    ),
 )

@@ -13,10 +13,33 @@ from oncemq.dashboard.pages import locks as page
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redisson import Lock, lock_survey
+from oncemq_strategies.redisson import (
+    ExpirableSemaphore,
+    Lock,
+    ReadWriteLock,
+    Semaphore,
+    lock_survey,
+)
 from oncemq_strategies.redisson.lock_survey import all_held
 from support.apps.command_line import CommandLine
 from unit.dashboard.conftest import Visitor
+
+LOCKING = """
+from typing import Annotated
+
+from sqlalchemy.orm import Session
+
+from oncemq_strategies.redisson import ExpirableSemaphore, ReadWriteLock, Semaphore
+
+
+def locking(
+    body: dict,
+    session: Session,
+    prices: Annotated[ReadWriteLock, "{fresh}-prices"],
+    permits: Annotated[ExpirableSemaphore, "{fresh}-permits", 3],
+    number: Annotated[Semaphore, "{fresh}-number", 4],
+) -> None: ...
+"""
 
 
 @pytest.fixture
@@ -59,10 +82,37 @@ def test_held_locks_of_a_consumer_are_listed(
     """By name, with holder and remaining time; other locks are not this app's."""
     with Lock(client, f"{fresh}-b") as lock, Lock(client, f"{fresh}-a"), Lock(client, f"other-{fresh}"):
         first, second = shown(f"{fresh}-{{key}}")
-    assert first[:3] == ["award", f"{fresh}-a", lock.owner]
-    assert second[:3] == ["award", f"{fresh}-b", lock.owner]
-    assert 0 < float(first[3].removesuffix(" s")) <= 30
+    assert first[:4] == ["award", f"{fresh}-a", "lock", lock.owner]
+    assert second[:4] == ["award", f"{fresh}-b", "lock", lock.owner]
+    assert 0 < float(first[4].removesuffix(" s")) <= 30
     assert shown("") == []
+
+
+def test_what_handlers_lock_is_listed(
+    line: CommandLine, any_redis_url: str, client: RedisClient, fresh: str
+) -> None:
+    """Each reader, each permit with what is left, and the semaphore whose permits have no owners."""
+    (line.app.parent / f"{fresh}.py").write_text(LOCKING.format(fresh=fresh))
+    line.app.write_text(
+        line.app.read_text().replace(
+            'consumers:\n  award: {topic: order.paid, handler: "handlers:award"',
+            f'consumers:\n  award: {{topic: order.paid, handler: "{fresh}:locking"',
+            1,
+        )
+        + f"redis: {{url: {json.dumps(any_redis_url)}}}\n"
+    )
+    site = Visitor(line)
+    permits = ExpirableSemaphore(client, f"{fresh}-permits", permits=3)
+    Semaphore(client, f"{fresh}-number", permits=4).acquire()
+    with ReadWriteLock(client, f"{fresh}-prices").read as reader, permits as permit:
+        found = re.findall(r"<tr>(<td>.*?)</tr>", site.see("/locks"))
+    rows = [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in found]
+    assert sorted((row[1], row[2], row[3], row[6]) for row in rows) == [
+        (f"{fresh}-number", "semaphore", "–", "3"),
+        (f"{fresh}-permits", "permit", permit.id, "2"),
+        (f"{fresh}-prices", "read lock", reader.owner, ""),
+    ]
+    site.site.close()
 
 
 def test_characters_of_patterns_in_a_name_are_plain(

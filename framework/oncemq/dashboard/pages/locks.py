@@ -1,14 +1,17 @@
 """The locks outside the database that are held for messages of each consumer, now."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from oncemq.common.error_text import describe
+from oncemq.contracts.arguments import Outside
 from oncemq.contracts.strategy import Strategy
 from oncemq.dashboard.rendering import page
 from oncemq.dashboard.site import Site
+from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import OnceMQError
 
 MOST: Final = 200
@@ -22,13 +25,10 @@ def show(request: Request) -> Response:
     problems: list[str] = []
     cut = taken = False
     for consumer in site.plan.consumers:
-        # The shards of a consumer share its locks.
-        for strategy in consumer.parts[0].strategies:
-            if type(strategy).locks is Strategy.locks:
-                continue
+        for using in _locking(consumer):
             taken = True
             try:
-                found = strategy.locks(MOST)
+                found = using.locks(MOST)
             except OnceMQError as error:
                 problems.append(f"{consumer.name}: {consumer.redact(describe(error))}")
                 continue
@@ -37,7 +37,9 @@ def show(request: Request) -> Response:
                 {
                     "consumer": consumer.name,
                     "lock": held.name,
+                    "kind": held.kind,
                     "owner": held.owner,
+                    "left": "" if held.left is None else held.left,
                     "ends in": "" if held.ends_in is None else f"{held.ends_in:.1f} s",
                     "waiting": held.waiting or "",
                 }
@@ -45,3 +47,10 @@ def show(request: Request) -> Response:
             ]
     values = {"rows": rows, "problems": problems, "cut": cut, "taken": taken}
     return page(request, "locks.html", values, title="locks")
+
+
+def _locking(consumer: ConsumerPlan) -> Iterator[Strategy | Outside]:
+    """Yield the strategies and the handler's parameters that lock; the shards of a consumer share its locks."""
+    part = consumer.parts[0]
+    yield from (strategy for strategy in part.strategies if type(strategy).locks is not Strategy.locks)
+    yield from part.handler.outside

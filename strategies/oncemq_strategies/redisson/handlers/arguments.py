@@ -14,6 +14,7 @@ from oncemq.message.identity import canonical_text
 from oncemq.redis import RedisClient
 from oncemq_strategies.common.name_template import NameTemplate
 from oncemq_strategies.redisson.handlers.async_calls import ShortCalls
+from oncemq_strategies.redisson.handlers.outside import HandlerLock, Kind
 
 _log = logging.getLogger(__name__)
 _SAID_EVERY = 60.0
@@ -43,7 +44,10 @@ class Owner(str):
 
 
 def argument_of(
-    asked: AskedArgument, example: str, make: Callable[[RedisClient, str, Owner, int | None], Made]
+    asked: AskedArgument,
+    example: str,
+    kind: Kind,
+    make: Callable[[RedisClient, str, Owner, int | None], Made],
 ) -> Argument:
     """Return how a parameter is filled with what `make` returns.
 
@@ -53,6 +57,7 @@ def argument_of(
     Args:
         asked: the parameter.
         example: an annotation, for the text of a refusal.
+        kind: what it is.
         make: gets the app's client, the name, the owner and the number in the annotation, if any.
 
     Raises:
@@ -72,7 +77,8 @@ def argument_of(
     async def end_async(made: Made) -> None:
         await client.shared(ShortCalls).result(partial(left.end, made), lambda _: None)
 
-    return Argument(get, end_async if asked.is_async else left.end)
+    outside = HandlerLock(client, name, kind)
+    return Argument(get, end_async if asked.is_async else left.end, outside)
 
 
 class _Left:

@@ -69,7 +69,9 @@ class ReadWriteLock:
     @classmethod
     def __oncemq_argument__(cls, asked: AskedArgument) -> HandlerArgument:
         example = 'Annotated[ReadWriteLock, "prices-{key}"]'
-        return argument_of(asked, example, lambda client, name, owner, _: cls(client, name, owner=owner))
+        return argument_of(
+            asked, example, "read-write lock", lambda client, name, owner, _: cls(client, name, owner=owner)
+        )
 
     def give_up(self) -> str | None:
         """Release all holds of this owner; return what they were in words, None if there were none. Never raises."""

@@ -47,7 +47,7 @@ class Semaphore(AsyncBlock):
 
     @classmethod
     def __oncemq_argument__(cls, asked: AskedArgument) -> HandlerArgument:
-        return argument_of(asked, 'Annotated[Semaphore, "exports", 3]', cls._of_handler)
+        return argument_of(asked, 'Annotated[Semaphore, "exports", 3]', "semaphore", cls._of_handler)
 
     @classmethod
     def _of_handler(cls, client: RedisClient, name: str, owner: Owner, permits: int | None) -> Self:

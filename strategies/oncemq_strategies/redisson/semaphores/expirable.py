@@ -131,7 +131,9 @@ class ExpirableSemaphore:
 
     @classmethod
     def __oncemq_argument__(cls, asked: AskedArgument) -> HandlerArgument:
-        return argument_of(asked, 'Annotated[ExpirableSemaphore, "exports", 3]', cls._of_handler)
+        return argument_of(
+            asked, 'Annotated[ExpirableSemaphore, "exports", 3]', "expirable semaphore", cls._of_handler
+        )
 
     @classmethod
     def _of_handler(cls, client: RedisClient, name: str, owner: Owner, permits: int | None) -> Self:

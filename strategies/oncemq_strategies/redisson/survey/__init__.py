@@ -1,0 +1,1 @@
+"""Surveys of what is held in Redis, for operators."""
