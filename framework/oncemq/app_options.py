@@ -74,6 +74,7 @@ class RetryRuleOptions(TypedDict, total=False):
 class RetryOptions(RetryRuleOptions, total=False):
     """The same, and other rules by the exception's class: a class, or its name as `module:Class`."""
 
+    attempts_from: str
     never: Sequence[type[BaseException] | str]
     errors: Mapping[type[BaseException] | str, RetryRuleOptions]
 

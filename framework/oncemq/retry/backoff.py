@@ -1,6 +1,7 @@
 """Retry policy: number of attempts and length of the pauses between them, also by the exception's class."""
 
 import random
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,6 +10,7 @@ from oncemq.common.error_text import attribute
 from oncemq.errors import Signal
 from oncemq.message import headers as names
 
+_COUNT = re.compile(r"0*[1-9][0-9]{0,8}", re.ASCII)
 _SHORTEST_WAIT = 1.0
 _LONGEST_WAIT = 60.0
 _MOST_CAUSES = 100
@@ -27,6 +29,7 @@ class RetryPolicy:
         jitter: each pause is drawn from ± this share of itself, so that failed messages are not retried in step.
         immediate: further tries in the same process, without a pause, before a delivery counts as a failed attempt.
         by_error: other policies, for exceptions of these classes and their subclasses.
+        asked_in: the header in which a producer may ask for fewer attempts; empty = producers have no say.
     """
 
     attempts: int = 6
@@ -36,6 +39,12 @@ class RetryPolicy:
     jitter: float = 0.2
     immediate: int = 0
     by_error: "tuple[tuple[type[BaseException], RetryPolicy], ...]" = ()
+    asked_in: str = ""
+
+    def attempts_of(self, headers: Mapping[str, str]) -> int:
+        """Return the attempts of a message with these headers: its producer may ask for fewer, never for more."""
+        asked = _COUNT.fullmatch(headers.get(self.asked_in, "").strip()) if self.asked_in else None
+        return self.attempts if asked is None else min(self.attempts, int(asked[0]))
 
     def for_error(self, error: BaseException | None) -> "RetryPolicy":
         """Return the policy for a message that failed with `error`.

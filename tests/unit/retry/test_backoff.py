@@ -45,3 +45,22 @@ def test_the_longest_pause_is_the_last_one_at_its_upper_end() -> None:
     assert RetryPolicy(attempts=3, jitter=0.2).longest_pause() == 4.8 * SECOND
     assert RetryPolicy(attempts=9, max=10 * SECOND, jitter=0).longest_pause() == 10 * SECOND
     assert RetryPolicy(attempts=1).longest_pause() == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("said", "attempts"),
+    [("1", 1), (" 2 ", 2), ("003", 3), ("4", 4), ("5", 4), ("999999999", 4)]
+    + [
+        (text, 4)
+        for text in ("", "0", "-1", "1.5", "two", "\N{ARABIC-INDIC DIGIT ONE}", "1" * 5000, "1e0", "nan")
+    ],
+)
+def test_what_a_producer_asks_for_is_bounded(said: str, attempts: int) -> None:
+    """Fewer attempts are granted, more are not; what is no whole number of 1 or more asks for nothing."""
+    assert RetryPolicy(attempts=4, asked_in="attempts").attempts_of({"attempts": said}) == attempts
+
+
+def test_producers_have_no_say_by_themselves() -> None:
+    """Neither without the option, nor without the header."""
+    assert RetryPolicy(attempts=4).attempts_of({"attempts": "1", "": "1"}) == 4
+    assert RetryPolicy(attempts=4, asked_in="attempts").attempts_of({}) == 4

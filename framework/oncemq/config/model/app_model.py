@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 from oncemq.config.model.accepts_section import AcceptsField
 from oncemq.config.model.breakers import Breakers
 from oncemq.config.model.claim_section import ClaimCheckSection
-from oncemq.config.model.expires import ExpiresField
+from oncemq.config.model.expires import AttemptsFrom, ExpiresField
 from oncemq.config.model.fields import (
     VARIABLE,
     Count,
@@ -92,6 +92,7 @@ class Retry(RetryRule):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, RetryRule] = Field(init=False)
 
+    attempts_from: AttemptsFrom | None = None
     never: tuple[Exceptions, ...] | None = Field(
         None,
         description="Exceptions for which no further try helps: the message becomes a dead letter at once.",

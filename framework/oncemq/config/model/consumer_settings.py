@@ -217,6 +217,7 @@ class _Sources:
             max=self.first("retry", "backoff", "max", default=usual.max),
             jitter=self.first("retry", "backoff", "jitter", default=usual.jitter),
             immediate=self.first("retry", "immediate", default=usual.immediate),
+            asked_in=(self.first("retry", "attempts_from", default="")).removeprefix("headers."),
         )
 
     def breakers(self) -> Iterator[BreakerRule]:

@@ -1,5 +1,6 @@
-"""Fields below `expires:`, and its short forms: a duration, or the expression of a deadline."""
+"""What producers may say about a message: fields below `expires:` and their short forms, and the header of `attempts_from`."""
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any
@@ -33,6 +34,30 @@ class Expires(Section):
         "dead letter, as one always does that failed before. Default ignore.",
         examples=["dead_letter"],
     )
+
+
+_HEADER = re.compile(r"headers\.(?P<name>[^\s.]+)")
+
+
+def _of_header(value: Any) -> Any:
+    """Return the text `headers.NAME`; how often a message is tried must be known of one that cannot be read, too."""
+    if not isinstance(value, str) or not _HEADER.fullmatch(value):
+        raise WrongValue(f"{value!r} names no header", "write headers. and its name, like headers.attempts")
+    return value
+
+
+AttemptsFrom = Annotated[
+    str,
+    PlainValidator(_of_header),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "pattern": rf"^{_HEADER.pattern.replace('?P<name>', '')}$"}, VARIABLE]}
+    ),
+    Field(
+        description="A header by which producers ask for fewer tries of a message, such as 1: a whole number. `attempts` is the "
+        "most; what is no number, or smaller than 1, asks for nothing. Default: producers have no say.",
+        examples=["headers.attempts"],
+    ),
+]
 
 
 def _in_full(value: Any) -> Any:

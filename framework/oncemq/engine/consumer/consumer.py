@@ -179,8 +179,10 @@ class Consumer:
         if delivery.refusal is not None:
             refusal = delivery.refusal
             return reject(str(refusal), error=refusal, code=refusal.reason)
-        if delivery.crashes and delivery.message.attempt - 1 + delivery.crashes >= self.plan.retry.attempts:
-            return self._verdict_on_deaths(delivery)
+        if delivery.crashes:
+            most = self.plan.retry.attempts_of(delivery.message.headers)
+            if delivery.message.attempt - 1 + delivery.crashes >= most:
+                return self._verdict_on_deaths(delivery)
         return None
 
     def _verdict_on_deaths(self, delivery: Delivery) -> Verdict:

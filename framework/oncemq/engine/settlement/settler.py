@@ -194,7 +194,8 @@ class Settler:
 
     def exhausted(self, delivery: Delivery, error: BaseException | None = None) -> bool:
         """Return whether the attempt that just ended, with `error`, was the last one."""
-        return delivery.message.attempt + delivery.crashes >= self._policy.for_error(error).attempts
+        most = self._policy.for_error(error).attempts_of(delivery.message.headers)
+        return delivery.message.attempt + delivery.crashes >= most
 
     def _exhausted_by(self, verdict: Verdict) -> str:
         policy = self._policy.for_error(verdict.error)

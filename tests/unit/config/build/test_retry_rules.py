@@ -95,3 +95,16 @@ def test_records_are_kept_for_the_longest_retries(tmp_path: Path) -> None:
 def test_checks_at_the_broker_know_the_most_attempts(tmp_path: Path) -> None:
     """A broker's own limit must not end a message before its rule does."""
     assert loaded(tmp_path, declared("OSError: {attempts: 9}")).facts[0].attempts == 9
+
+
+def test_the_header_in_which_producers_ask_is_inherited_by_rules(tmp_path: Path) -> None:
+    """From the defaults, too; each rule bounds by its own attempts."""
+    found = policy(tmp_path, "OSError: {attempts: 2}", "attempts_from: headers.x-tries")
+    assert (found.asked_in, dict(found.by_error)[OSError].asked_in) == ("x-tries", "x-tries")
+
+
+@pytest.mark.parametrize("wrong", ["attempts", "body.attempts", "headers.", "headers.a b", "3"])
+def test_what_names_no_header_is_refused(tmp_path: Path, wrong: str) -> None:
+    """Of a message that cannot be read only the headers are known."""
+    text = declared(f'attempts_from: "{wrong}"')
+    assert any("write headers. and its name" in problem for problem in map(str, problems(tmp_path, text)))
