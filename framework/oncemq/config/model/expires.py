@@ -1,4 +1,4 @@
-"""What producers may say about a message: fields below `expires:` and their short forms, and the header of `attempts_from`."""
+"""Fields below `expires:`, and its short forms: a duration, or the expression of a deadline; the header of `attempts_from`."""
 
 import re
 from collections.abc import Mapping
