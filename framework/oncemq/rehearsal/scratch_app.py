@@ -12,8 +12,9 @@ from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.plan import LoadedApp, Substitutes, build_app
 from oncemq.config.build.shared_parts import written
 from oncemq.config.load import read_app
-from oncemq.config.model.app_model import AppModel, Database, Retry, Topic
+from oncemq.config.model.app_model import AppModel, Database, Topic
 from oncemq.config.model.consumer_settings import ConsumerSettings, settle
+from oncemq.config.model.shared_sections import Retry
 from oncemq.config.model.strategy_list import StrategyChoice
 from oncemq.contracts.checks import Effects
 from oncemq.errors import ConfigError

@@ -1,15 +1,10 @@
 """Builds a consumer from its settings: imports the handler, builds the strategies, checks everything."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, MetaData
-
-from oncemq.common.clock import Clock
-from oncemq.common.error_text import describe
 from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
 from oncemq.config.build.around_handlers import (
@@ -19,10 +14,7 @@ from oncemq.config.build.around_handlers import (
     build_upcasts,
     expiry_of,
     guard_of,
-    require_payload,
-    with_spans,
 )
-from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer_rules import (
     check_breakers,
     check_broadcast,
@@ -34,87 +26,24 @@ from oncemq.config.build.consumer_rules import (
     check_rate,
     check_times,
 )
-from oncemq.config.build.importing import import_object, reference_of
+from oncemq.config.build.consumers.chains import build_chain
+from oncemq.config.build.consumers.context import BuildContext
+from oncemq.config.build.consumers.handlers import bind_handlers, find_function, find_functions
 from oncemq.config.build.payload_fields import check_fields
 from oncemq.config.build.reader import build_reader
 from oncemq.config.build.retry_rules import with_rules
 from oncemq.config.build.shared_parts import Reporter, subscription_of, written
 from oncemq.config.model.consumer_settings import ConsumerSettings
-from oncemq.config.model.fields import WrongValue, reference
-from oncemq.config.model.routes_section import IGNORE, OTHERWISE, REJECT
-from oncemq.contracts.adapter import Adapter
-from oncemq.contracts.arguments import ArgumentScope
 from oncemq.contracts.checks import ConsumerFacts
-from oncemq.contracts.publisher import Publisher, Publishers, unknown_topic
-from oncemq.contracts.strategy import Scope, Strategy
+from oncemq.contracts.publisher import Publishers, unknown_topic
+from oncemq.contracts.strategy import Strategy
 from oncemq.engine.plan import ConsumerPlan, Part
-from oncemq.errors import ConfigError, OnceMQError
-from oncemq.handler.binding import BoundHandler, bind
-from oncemq.handler.middlewares import Middleware, with_middlewares
-from oncemq.handler.routes import with_routes
-from oncemq.handler.signature import Getter
+from oncemq.handler.binding import BoundHandler
 from oncemq.handler.upcasting import Upcast
-from oncemq.ledger.database.async_engine import async_driver
-from oncemq.message.claims.claim_check import ClaimCheck
-from oncemq.message.expressions import compile_expression
 from oncemq.message.outgoing import OutgoingTopic
-from oncemq.message.signed_history import HistoryKeys
-from oncemq.redis.client import RedisClient
-from oncemq.schemas.registry import Registry
 
 if TYPE_CHECKING:
-    from oncemq.observe.otel.tracing import Tracing
-
-
-_OTHERS: Final = ""
-"""Stands for the handler of `otherwise` among the values of routes, none of which is empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class BuildContext:
-    """Shared inputs for building all consumers of an app.
-
-    Args:
-        app: the app's name.
-        folder: the folder of the app's file.
-        adapters: by broker name; without those that could not be built.
-        engine: the app's database; None if there is none, or it could not be created.
-        dialect: the database's dialect name; empty without a database.
-        metadata: shared by all strategies.
-        redis: the app's Redis; None if there is none, or it could not be created.
-        more_shards: engine and metadata of every shard but the first.
-        clock: the source of time.
-        catalog: the available strategies.
-        report: receives problems.
-        row_values: whether errors may show row values.
-        history_keys: by broker name.
-        tracing: makes spans; None without.
-        schemes: of the brokers' URLs, by broker name.
-        middlewares: of the app; around those of a consumer.
-        registry: the registered versions of payload schemas.
-        generations: records of applied messages are in generations.
-        claims: where large bodies lie, by topic.
-    """
-
-    app: str
-    folder: Path
-    adapters: Mapping[str, Adapter]
-    engine: Engine | None
-    dialect: str
-    metadata: MetaData
-    redis: RedisClient | None
-    more_shards: tuple[tuple[Engine, MetaData], ...]
-    clock: Clock
-    catalog: Catalog
-    report: Reporter
-    row_values: bool = False
-    history_keys: Mapping[str, HistoryKeys] = field(default_factory=dict)
-    tracing: "Tracing | None" = None
-    schemes: Mapping[str, str] = field(default_factory=dict)
-    middlewares: tuple[Middleware, ...] = ()
-    registry: Registry = field(default_factory=Registry)
-    generations: bool = False
-    claims: Mapping[str, ClaimCheck] = field(default_factory=dict)
+    pass
 
 
 def build_consumer(
@@ -129,7 +58,7 @@ def build_consumer(
     """
     before = len(around.report.problems.errors)
     settled = replace(settled, retry=with_rules(settled, around.folder, around.report))
-    functions = _functions(settled, around)
+    functions = find_functions(settled, around)
     middlewares = build_middlewares(
         settled.middlewares, settled.path("middlewares"), around.folder, around.report, around.middlewares
     )
@@ -137,16 +66,16 @@ def build_consumer(
     around = replace(around, middlewares=middlewares)
     allowed = _publishable(settled, around, topics)
     publishers = Publishers(allowed)
-    chain = _strategies(settled, around, publishers)
+    chain = build_chain(settled, around, publishers)
     reader = build_reader(settled, around.folder, around.report, around.claims.get(settled.topic))
     handler = None
     upcast = None
     if reader is not None:
         upcast = build_upcasts(settled, around.folder, around.report, around.registry, reader.decode)
     if functions is not None and chain is not None:
-        handler = _bind(functions, chain, settled, around, publishers, upcast)
+        handler = bind_handlers(functions, chain, settled, around, publishers, upcast)
     _check(settled, around, chain, handler)
-    find = partial(_function, path=settled.path("on_dead"), around=around)
+    find = partial(find_function, path=settled.path("on_dead"), around=around)
     on_dead = bind_on_dead(settled, chain or (), find, publishers, around.report, upcast)
     last = (
         *expiry_of(settled, around.clock, around.report),
@@ -201,152 +130,14 @@ def _more_parts(
     parts = []
     for engine, metadata in around.more_shards:
         there = replace(around, engine=engine, metadata=metadata)
-        chain = _strategies(settled, there, publishers)
-        handler = _bind(functions, chain, settled, there, publishers, upcast) if chain is not None else None
+        chain = build_chain(settled, there, publishers)
+        handler = (
+            bind_handlers(functions, chain, settled, there, publishers, upcast) if chain is not None else None
+        )
         if chain is None or handler is None:
             return None
         parts.append(Part(tuple(chain), handler))
     return tuple(parts)
-
-
-def _functions(settled: ConsumerSettings, around: BuildContext) -> Mapping[str, Any] | None:
-    """Return the functions of the handlers, by the option, or the value in the message, that names each.
-
-    None if one is not usable; all are tried, so that all problems are reported at once.
-    """
-    named = _named_handlers(settled)
-    found = {name: _function(handler, _path_of(name, settled), around) for name, handler in named.items()}
-    return None if None in found.values() else found
-
-
-def _named_handlers(settled: ConsumerSettings) -> dict[str, Any]:
-    """Return what the file says for each handler: `module:name`, or the function."""
-    if settled.routes is None:
-        return {"handler": settled.handler}
-    others = {} if settled.routes.otherwise in (REJECT, IGNORE) else {_OTHERS: settled.routes.otherwise}
-    return {**settled.routes.handlers, **others}
-
-
-def _path_of(name: str, settled: ConsumerSettings) -> tuple[str | int, ...]:
-    """Return the path in the file of a handler, by the option or the value that names it."""
-    if settled.routes is None:
-        return settled.path(name)
-    return (*settled.path("routes"), name or OTHERWISE)
-
-
-def _function(named: Any, path: tuple[str | int, ...], around: BuildContext) -> Any:
-    try:
-        found = named if callable(named) else import_object(named, around.folder)
-    except WrongValue as error:
-        around.report.error(path, error)
-        return None
-    if not callable(found):
-        advice = "name a function: def handler(order: dict) -> None"
-        around.report.at(path, f"{named!r} is not a function", advice)
-        return None
-    return found
-
-
-def _strategies(
-    settled: ConsumerSettings, around: BuildContext, publishers: Publishers
-) -> list[Strategy] | None:
-    """Return None if a strategy could not be built; all are tried, so that all problems are reported at once."""
-    chain: list[Strategy] = []
-    complete = True
-    scope = _scope(settled, around, publishers)
-    for index, choice in enumerate(settled.strategies):
-        path = settled.path(f"strategies[{index}]")
-        try:
-            strategy = around.catalog.strategies.get(choice.name)
-            if around.dialect and around.engine is None:
-                complete = False
-                continue
-            built = strategy.build(written(choice.options), scope)
-            built.name = choice.name
-            chain.append(built)
-        except ConfigError as error:
-            around.report.error((*path, choice.name), error)
-            complete = False
-        except (OnceMQError, WrongValue, ValueError) as error:
-            around.report.error(path, error)
-            complete = False
-        except Exception as error:
-            around.report.at(path, f"strategy {choice.name} cannot be made: {describe(error)}")
-            complete = False
-    return chain if complete else None
-
-
-def _scope(settled: ConsumerSettings, around: BuildContext, publishers: Publishers) -> Scope:
-    def import_for_strategy(name: str) -> Any:
-        try:
-            return import_object(reference(name), around.folder)
-        except WrongValue as error:
-            problem = ConfigError([Problem(str(error), error.advice)])
-        raise problem
-
-    return Scope(
-        app=around.app,
-        consumer=f"{around.app}.{settled.ledger_name}",
-        dialect=around.dialect,
-        engine=around.engine,
-        metadata=around.metadata,
-        redis=around.redis,
-        clock=around.clock,
-        keep=settled.keep,
-        retry_horizon=settled.retry.horizon(),
-        expression=compile_expression,
-        import_object=import_for_strategy,
-        publishers=publishers,
-        generations=around.generations and not settled.instance,
-    )
-
-
-def _bind(
-    functions: Mapping[str, Any],
-    chain: Sequence[Strategy],
-    settled: ConsumerSettings,
-    around: BuildContext,
-    publishers: Publishers,
-    upcast: Upcast | None,
-) -> BoundHandler | None:
-    provided: dict[type, Getter] = {
-        wanted: give for strategy in chain for wanted, give in strategy.provides().items()
-    } | {Publisher: publishers.of_item}
-    bound_by, named = dict[str, BoundHandler](), _named_handlers(settled)
-    for value, function in functions.items():
-        try:
-            bound = bind(
-                function,
-                name=reference_of(function, named[value]),
-                provided=provided,
-                shared={Publisher: publishers.of_run},
-                effects=settled.effects,
-                body_format=settled.format,
-                upcast=upcast,
-                arguments=ArgumentScope(compile_expression, around.redis),
-            )
-            bound_by[value] = require_payload(bound, upcast)
-        except OnceMQError as error:
-            around.report.error(_path_of(value, settled), error)
-    if len(bound_by) < len(functions):
-        return None
-    routes = settled.routes
-    try:
-        if routes is None:
-            (bound,) = bound_by.values()
-        else:
-            otherwise = bound_by.pop(_OTHERS, None)
-            bound = with_routes(
-                bound_by, routes.by, otherwise, settled.topic, ignore=routes.otherwise == IGNORE
-            )
-        if bound.is_async and settled.transactional and around.engine is not None:
-            async_driver(around.engine)
-        bound = with_middlewares(bound, around.middlewares, settled.name)
-    except OnceMQError as error:
-        around.report.error(settled.path("handler" if routes is None else "routes"), error)
-        return None
-    redact = Redactor(around.report.problems.secrets, row_values=around.row_values)
-    return with_spans(bound, settled, around.tracing, around.schemes.get(settled.broker, ""), redact)
 
 
 def _publishable(

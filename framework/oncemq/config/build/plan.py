@@ -10,7 +10,8 @@ from sqlalchemy import Engine, MetaData
 from oncemq.common.clock import Clock, SystemClock
 from oncemq.config.build.around_handlers import build_middlewares, build_tracing
 from oncemq.config.build.catalog import Catalog
-from oncemq.config.build.consumer import BuildContext, build_consumer, facts_of
+from oncemq.config.build.consumer import build_consumer, facts_of
+from oncemq.config.build.consumers.context import BuildContext
 from oncemq.config.build.databases import (
     build_engines,
     build_generations,

@@ -10,9 +10,9 @@ from typing import Any
 from oncemq.common.problems import Problem, Severity
 from oncemq.config.build.importing import import_object
 from oncemq.config.build.shared_parts import Reporter
-from oncemq.config.model.app_model import Retry
 from oncemq.config.model.consumer_settings import ConsumerSettings, RetryRule
 from oncemq.config.model.fields import WrongValue, exception
+from oncemq.config.model.shared_sections import Retry
 from oncemq.config.model.validate import field_names
 from oncemq.errors import InfrastructureError, MessageRefused, Signal
 from oncemq.retry.backoff import RetryPolicy

@@ -15,7 +15,7 @@ from oncemq.config.build.importing import import_object
 from oncemq.config.model.app_model import BROADCAST, AppModel, Broker
 from oncemq.config.model.consumer_settings import ConsumerSettings, parse_where
 from oncemq.config.model.fields import WrongValue
-from oncemq.config.model.redis_section import Redis
+from oncemq.config.model.process_sections import Redis
 from oncemq.config.source.problems import Problems
 from oncemq.config.source.schema_files import read_schema, read_schema_folder
 from oncemq.config.source.tree import Expanded, Fields, Path, find, key_position

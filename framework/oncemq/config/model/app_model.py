@@ -7,108 +7,42 @@ from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 from oncemq.config.model.accepts_section import AcceptsField
 from oncemq.config.model.breakers import Breakers
 from oncemq.config.model.claim_section import ClaimCheckSection
-from oncemq.config.model.expires import AttemptsFrom, ExpiresField
+from oncemq.config.model.expires import ExpiresField
 from oncemq.config.model.fields import (
     VARIABLE,
     Count,
     Duration,
-    Exceptions,
-    Expressions,
-    Factor,
     Folder,
     Middlewares,
     Name,
     Names,
-    NonNegative,
     Reference,
     SecretText,
-    Share,
     Text,
     Url,
     Workers,
     one_of,
 )
-from oncemq.config.model.process_sections import Http, Logging, Recycle, Tracing
+from oncemq.config.model.process_sections import Http, Logging, Recycle, Redis, Tracing
 from oncemq.config.model.rate_field import RateField
-from oncemq.config.model.redis_section import Redis
 from oncemq.config.model.routes_section import RoutesField
 from oncemq.config.model.schemas_section import CompatibilityLevel, SchemasField
 from oncemq.config.model.section import OpenSection, Section
+from oncemq.config.model.shared_sections import Meaning, Retry, words
 from oncemq.config.model.strategy_list import StrategyList
 
-
-def _words(*words: str) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [{"enum": list(words)}, VARIABLE]})
-
-
-EffectsName = Annotated[str, PlainValidator(one_of("database", "external")), _words("database", "external")]
-OnRetry = Annotated[str, PlainValidator(one_of("go_on", "hold_key")), _words("go_on", "hold_key")]
+EffectsName = Annotated[str, PlainValidator(one_of("database", "external")), words("database", "external")]
+OnRetry = Annotated[str, PlainValidator(one_of("go_on", "hold_key")), words("go_on", "hold_key")]
 _UNROUTABLE = ("wait", "drop", "dead_letter")
-Unroutable = Annotated[str, PlainValidator(one_of(*_UNROUTABLE)), _words(*_UNROUTABLE)]
+Unroutable = Annotated[str, PlainValidator(one_of(*_UNROUTABLE)), words(*_UNROUTABLE)]
 BROADCAST = "broadcast"
-Mode = Annotated[str, PlainValidator(one_of("share", BROADCAST)), _words("share", BROADCAST)]
+Mode = Annotated[str, PlainValidator(one_of("share", BROADCAST)), words("share", BROADCAST)]
 _DELAYED_BY = ("outbox", "broker")
-DelayedBy = Annotated[str, PlainValidator(one_of(*_DELAYED_BY)), _words(*_DELAYED_BY)]
-BodyFormat = Annotated[Text, _words("json", "confluent-json", "text", "bytes")]
+DelayedBy = Annotated[str, PlainValidator(one_of(*_DELAYED_BY)), words(*_DELAYED_BY)]
 
 ByName = Annotated[
     str, PlainValidator(one_of("key")), WithJsonSchema({"anyOf": [{"enum": ["key"]}, VARIABLE]})
 ]
-
-
-class Backoff(Section):
-    """Length of the pauses between the attempts of a message."""
-
-    first: Duration | None = Field(
-        None, description="Pause before the second try. Default 1s.", examples=["1s"]
-    )
-    factor: Factor | None = Field(
-        None, description="Every further pause is so many times the one before. Default 4.", examples=[2]
-    )
-    max: Duration | None = Field(None, description="No pause is longer. Default 10m.", examples=["10m"])
-    jitter: Share | None = Field(
-        None, description="Each pause is drawn from ± this share of itself. Default 0.2.", examples=[0.2]
-    )
-
-
-class RetryRule(Section):
-    """How often a failed message is tried, and when."""
-
-    attempts: Count | None = Field(
-        None, description="Tries in all, the first included. Default 6.", examples=[6]
-    )
-    backoff: Backoff | None = Field(None, description="The pauses between the tries.")
-    immediate: NonNegative | None = Field(
-        None,
-        description="Further tries at once, in the same process and each in a transaction of its own, before a failure "
-        "counts as an attempt. Default 0.",
-        examples=[2],
-    )
-
-
-class Retry(RetryRule):
-    """How often a failed message is tried before it becomes a dead letter; also by the exception's class."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, RetryRule] = Field(init=False)
-
-    attempts_from: AttemptsFrom | None = None
-    never: tuple[Exceptions, ...] | None = Field(
-        None,
-        description="Exceptions for which no further try helps: the message becomes a dead letter at once.",
-        examples=[["ValueError", "billing:CardDeclined"]],
-    )
-    errors: dict[str, RetryRule] | None = Field(
-        None,
-        description="Other rules for exceptions of these classes and their subclasses. In YAML a class may stand "
-        "directly below `retry`, too.",
-        examples=[{"httpx.TimeoutException": {"attempts": 20}}],
-    )
-
-    @property
-    def by_error(self) -> dict[str, RetryRule]:
-        """Return the rules for classes of exceptions, however they are written."""
-        return {**(self.errors or {}), **(self.__pydantic_extra__ or {})}
 
 
 class Limits(Section):
@@ -204,35 +138,6 @@ class ConsumerOptions(Section):
     )
     in_flight: Count | None = Field(
         None, description="How many messages may be received and unsettled at once. Default 1000."
-    )
-
-
-class Meaning(Section):
-    """Meaning of a message; a topic declares it for all its consumers, a consumer may declare its own."""
-
-    key: Expressions | None = Field(
-        None,
-        description="The business entity a message is about; decides order, locks and which worker.",
-        examples=["body.order_id", "keys[0]"],
-    )
-    version: Text | None = Field(
-        None, description="The entity's version or sequence number.", examples=["body.version"]
-    )
-    identity: Expressions | None = Field(
-        None,
-        description="What makes two messages the same one. Default: key and version, or the key alone.",
-        examples=[["body.order_id", "body.payment_no"], "message_id"],
-    )
-    format: BodyFormat | None = Field(
-        None,
-        description="How bodies are encoded: `json`, `confluent-json` (with a schema registry's header), `text` or `bytes`. Default json.",
-        examples=["json"],
-    )
-    schema_: Reference | None = Field(
-        None,
-        alias="schema",
-        description="A type of yours that every body must be valid for, as `module:Name`.",
-        examples=["orders.events:OrderPaid"],
     )
 
 

@@ -8,10 +8,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from oncemq.config.model.accepts_section import AcceptsOption
-from oncemq.config.model.app_model import BROADCAST, AppModel, Consumer, Retry, Topic
-from oncemq.config.model.app_model import RetryRule as DeclaredRule
+from oncemq.config.model.app_model import BROADCAST, AppModel, Consumer, Topic
 from oncemq.config.model.routes_section import RoutesOption
 from oncemq.config.model.section import Section
+from oncemq.config.model.shared_sections import Retry
+from oncemq.config.model.shared_sections import RetryRule as DeclaredRule
 from oncemq.config.model.strategy_list import StrategyChoice
 from oncemq.config.source.tree import Path
 from oncemq.contracts.checks import Effects, UnitKind

@@ -1,10 +1,22 @@
-"""Sections `http`, `logging`, `tracing` and `recycle`: what a process shows of itself, and when it is replaced."""
+"""Sections `http`, `logging`, `tracing`, `recycle` and `redis`: what a process shows of itself, uses, and when it is replaced."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from oncemq.config.model.fields import VARIABLE, Address, ByteSize, Duration, LargeCount, Share, one_of
+from oncemq.config.model.fields import (
+    VARIABLE,
+    Address,
+    ByteSize,
+    Count,
+    Duration,
+    LargeCount,
+    SecretText,
+    Share,
+    Text,
+    Url,
+    one_of,
+)
 from oncemq.config.model.section import Section
 
 
@@ -74,3 +86,31 @@ class Tracing(Section):
     keys: bool = Field(
         False, description="Whether spans show business keys. Default false: they have a hash of them."
     )
+
+
+class Redis(Section):
+    """Redis for locks, marks and flags: one server, a cluster, or a server named by sentinels."""
+
+    url: Url = Field(
+        description="Where it is: `redis://`, `rediss://` (TLS), `redis+cluster://` or `redis+sentinel://`; of a "
+        "cluster several addresses, separated by commas.",
+        examples=["redis://localhost:6379/0", "redis+cluster://localhost:7001,localhost:7002"],
+    )
+    username: Text | None = Field(None, description="Instead of in the URL.")
+    password: SecretText | None = Field(
+        None, description="Instead of in the URL.", examples=["${REDIS_PASSWORD}"]
+    )
+    timeout: Duration | None = Field(
+        None, description="How long connecting, and a single answer, may take. Default 2s.", examples=["2s"]
+    )
+    connections: Count | None = Field(
+        None, description="Connections to one server at most, in each process. Default 64."
+    )
+    ca: Text | None = Field(
+        None,
+        description="For `rediss://`: a file of authorities to trust besides the system's. The server must always prove "
+        "to be the host that the URL names, each node of a cluster the one that the others name.",
+        examples=["/etc/ssl/our-ca.pem"],
+    )
+    cert: Text | None = Field(None, description="For `rediss://`: our own certificate, a file.")
+    key: Text | None = Field(None, description="The file of its key, unless `cert` holds it.")

@@ -6,9 +6,10 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from oncemq.config.model.app_model import AppModel, Retry, RetryRule
+from oncemq.config.model.app_model import AppModel
 from oncemq.config.model.fields import WrongValue, name
 from oncemq.config.model.foreign_names import answer
+from oncemq.config.model.shared_sections import Retry, RetryRule
 from oncemq.config.source.problems import Position, Problems
 from oncemq.config.source.tree import Fields, Path, Scalar, find, key_position, plain
 

@@ -1,0 +1,1 @@
+"""Builds the parts of a consumer: its handlers and its strategies."""
