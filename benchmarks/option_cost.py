@@ -15,15 +15,20 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.verdict import DUPLICATE, PROCEED, Outcome
 from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.breakers.rule import BreakerKind, BreakerRule
+from oncemq.engine.consumer.receiver import Intake
 from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.rates.rate_limit import Limit, RateLimit
 from oncemq.engine.rates.rule import RateRule
 from oncemq.engine.rates.shared_rate import SharedRate
+from oncemq.engine.workers.placement import Placement
 from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.routes import with_routes
 from oncemq.handler.upcasting import Upcasts
 from oncemq.message.decoding import make_decoder
 from oncemq.message.envelope import Delivery, Message
+from oncemq.message.expressions import compile_expression
+from oncemq.message.reader import Reader
+from oncemq.message.routed_reader import RoutedReader, RouteReader
 from oncemq.observe.observers import Observers
 
 _MESSAGES = 200_000
@@ -137,6 +142,43 @@ def print_routes() -> None:
     }
     for name, handler in handlers.items():
         print(f"{name:32}{min(call_cost(handler) for _ in range(5)):7.2f} µs")
+    for name, different in (("read", 0), ("read, routes with keys", 20)):
+        print(f"{name:32}{min(read_cost(different) for _ in range(5)):7.2f} µs")
+    for name, chains in (("units", ()), ("units, 2 chains", (0, 1))):
+        print(f"{name:32}{min(unit_cost(chains) for _ in range(5)):7.2f} µs")
+
+
+def read_cost(different: int) -> float:
+    """Return µs per message to read it, with so many routes that have a key of their own."""
+    reader = Reader(
+        "main", "orders", "shop", key="body.id", version=None, identity=(), decoder=make_decoder()
+    )
+    if different:
+        own = {f"kind-{number}": RouteReader(number + 1, reader) for number in range(different)}
+        own["paid"] = RouteReader(different + 1, reader)
+        reader = RoutedReader(compile_expression("headers.event_type"), RouteReader(0, reader), own)
+    intake = Intake(reader)
+    message = Message("orders", b'{"id": "1", "type": "paid"}', headers={"event_type": "paid"})
+    deliveries = [Delivery(message) for _ in range(_MESSAGES)]
+    started = thread_time()
+    for delivery in deliveries:
+        intake.understand(delivery)
+    return (thread_time() - started) / _MESSAGES * 1e6
+
+
+def unit_cost(chains: tuple[int, ...]) -> float:
+    """Return µs per message to divide takes of 500 into units, where every other one has another chain."""
+    taken = []
+    for number in range(500):
+        delivery = Delivery(Message("orders", b""))
+        delivery.key, delivery.route = f"order-{number % 400}", number % 2 if chains else 0
+        taken.append(delivery)
+    placement, takes = Placement(None, chains), _MESSAGES // 500
+    started = thread_time()
+    for _ in range(takes):
+        for unit in placement.units(taken, 500):
+            len(unit)
+    return (thread_time() - started) / _MESSAGES * 1e6
 
 
 def print_accepts() -> None:

@@ -79,6 +79,17 @@ class RetryOptions(RetryRuleOptions, total=False):
     errors: Mapping[type[BaseException] | str, RetryRuleOptions]
 
 
+class RouteOptions(TypedDict, total=False):
+    """What differs for the messages of a route; what is left out is as for the consumer's others."""
+
+    strategies: Sequence[str | Mapping[str, Any]]
+    retry: RetryOptions
+    key: str | Sequence[str]
+    version: str
+    identity: str | Sequence[str]
+    schema: type[Any] | str
+
+
 class LimitOptions(TypedDict, total=False):
     """How long a handler may take."""
 

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
+from oncemq.app_options import RouteOptions
 from oncemq.config.source.problems import ConfigProblem, Position
 from oncemq.config.source.tree import Fields, from_python
 
@@ -22,11 +23,12 @@ class ConsumerRoutes:
         self._handlers = handlers
         self._problems = problems
 
-    def route(self, value: str) -> Callable[[Handler], Handler]:
+    def route(self, value: str, **more: Unpack[RouteOptions]) -> Callable[[Handler], Handler]:
         """Make the decorated function the handler of messages with this value; it remains an ordinary function.
 
         Args:
             value: as in the message; numbers as digits.
+            more: what differs for its messages from the consumer's others, as in YAML.
         """
         caller = sys._getframe(1)
         position = Position(caller.f_code.co_filename, caller.f_lineno)
@@ -36,7 +38,8 @@ class ConsumerRoutes:
                 text = f"the value {value!r} has two handlers"
                 self._problems.append(ConfigProblem(position, text, "keep one"))
             else:
-                self._handlers.fields[value] = from_python(function, position)
+                route = {"handler": function, **more} if more else function
+                self._handlers.fields[value] = from_python(route, position)
                 self._handlers.keys[value] = position
             return function
 

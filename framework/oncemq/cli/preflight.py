@@ -135,7 +135,7 @@ def _failures_of_redis(plan: AppPlan) -> Iterator[OnceMQError]:
     try:
         prove(plan.redis)
         for consumer in plan.consumers:
-            strategies = [each for each in consumer.strategies if isinstance(each, RedisStrategy)]
+            strategies = [each for each in consumer.strategies_on(0) if isinstance(each, RedisStrategy)]
             for using in (*strategies, *consumer.handler.outside):
                 for error in using.missing_in_redis():
                     if str(error) not in said:

@@ -15,7 +15,7 @@ def app_schema(catalog: Catalog | None = None) -> dict[str, Any]:
     schema = AppModel.model_json_schema(by_alias=True)
     definitions = schema["$defs"]
     chain = _chain(_described(catalog or Catalog()))
-    for name in ("Consumer", "Topic", "Defaults"):
+    for name in ("Consumer", "Topic", "Defaults", "Route"):
         field = definitions[name]["properties"]["strategies"]
         described = {key: field[key] for key in ("description", "examples") if key in field}
         definitions[name]["properties"]["strategies"] = {**chain, **described}

@@ -249,6 +249,8 @@ class Strategy:
     """It caches outside the ledger that a message was applied; a running process could fill a cache again that `forget` empties."""
     ends_together: bool = False
     """In direct units `reserve_all` and `save_all` serve many messages at once; then it has no `confirm`."""
+    by_message: ClassVar[frozenset[str]] = frozenset()
+    """Options that find in a message what the strategy decides by; routes may have different ones for an order that they share."""
     stores_outgoing: bool = False
     """In a direct unit its `save` stores the handler's published messages in the transaction of its own record."""
 

@@ -446,5 +446,5 @@ def create_tables(plan: AppPlan) -> list[str]:
 def tables_of(plan: AppPlan) -> list[Table]:
     """Return the ledger tables that the app's strategies need."""
     metadata = MetaData()
-    strategies = [strategy for consumer in plan.consumers for strategy in consumer.strategies]
+    strategies = [strategy for consumer in plan.consumers for strategy in consumer.strategies_on(0)]
     return [table for strategy in strategies for table in strategy.tables(metadata)]

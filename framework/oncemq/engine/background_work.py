@@ -49,7 +49,7 @@ def tasks_of(plan: AppPlan, relay: Relay, crews: Collection[ConsumerRuntime], sh
     tasks = [
         task
         for consumer in plan.consumers
-        for strategy in consumer.parts[shard].strategies
+        for strategy in consumer.strategies_on(shard)
         for task in strategy.upkeep()
     ]
     # Even without publishers now, a former version of the app may have left messages.

@@ -22,8 +22,8 @@ from oncemq.engine.parking.settlement_router import dropping
 from oncemq.engine.parking.sharded import whole
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.engine.process_context import ProcessContext
-from oncemq.engine.rates.rate_limit import Limit, RateLimit, lowest
-from oncemq.engine.rates.shared_rate import SharedRate
+from oncemq.engine.rates.rate_limit import RateLimit, lowest
+from oncemq.engine.rates.shared_rate import limit_of
 from oncemq.engine.settlement.background_settler import BackgroundSettler
 from oncemq.engine.settlement.ledger_dead_letters import KeptLetters, note_failures
 from oncemq.engine.settlement.on_dead import OnDead
@@ -41,6 +41,7 @@ from oncemq.engine.workers.loop_workers import (
 )
 from oncemq.engine.workers.outcome_writer import OutcomeWriter
 from oncemq.engine.workers.parked_sweep import sweeps
+from oncemq.engine.workers.placement import Placement
 from oncemq.engine.workers.threads import Threads
 from oncemq.engine.workers.unit_runners import Told, on_dead_runners, transactional
 from oncemq.engine.workers.worker import Execute, ShardRuntime, Worker, by_unit
@@ -62,15 +63,7 @@ class ConsumerRuntime:
         self._workers = Threads(plan.name, shop.observers.failed, shop.clock)
         self._settling = Threads(f"{plan.name}-failures", shop.observers.failed, shop.clock)
         parked = [
-            parking_of(
-                plan,
-                engine,
-                shop.clock,
-                adapter,
-                self._understand,
-                self._queued,
-                self._running,
-            )
+            parking_of(plan, engine, shop.clock, adapter, self._understand, self._queued, self._running)
             for engine in shop.engines
         ] or [None]
         self._parked = [place for place in parked if place is not None]
@@ -84,8 +77,11 @@ class ConsumerRuntime:
                     transactional=plan.effects is Effects.DATABASE,
                 )
             )
-            for part, place in zip(plan.parts, parked, strict=True)
+            for parts in plan.chains
+            for part, place in zip(parts, parked, strict=True)
         ]
+        self._parts = [part for parts in plan.chains for part in parts]
+        self._placement = Placement(shop.layout, plan.chain_of_route)
         self.chain = self._chains[0]
         self._writers: list[OutcomeWriter | None] = [None for _ in self._chains]
         self.consumer = Consumer(
@@ -93,13 +89,17 @@ class ConsumerRuntime:
             adapter,
             shop.clock,
             shop.observers,
-            make_scheduler(shop.clock, one_per_key=self.chain.one_per_key, fetches=plan.claims is not None),
+            make_scheduler(
+                shop.clock,
+                one_per_key=any(each.one_per_key for each in self._chains),
+                fetches=plan.claims is not None,
+            ),
             PauseGate(shop.clock),
             shop.point,
             self._forget,
             shop.layout,
         )
-        self._rate = self._declared_rate()
+        self._rate = limit_of(plan.rate, shop.redis, plan.scope, shop.clock, shop.observers.warned)
         self.limit_rate(None)
         self._twins = async_twins(plan, shop.engines)
         self._on_dead = self._for_the_dead() if plan.on_dead is not None else None
@@ -120,8 +120,11 @@ class ConsumerRuntime:
     def start(self) -> None:
         """Start the workers; they wait for deliveries."""
         plan = self.consumer.plan
-        if plan.effects is not Effects.DATABASE and self.chain.ends_together:
-            self._writers = [self._finisher(shard).writer(self._shop.clock) for shard in self._shards()]
+        if plan.effects is not Effects.DATABASE:
+            self._writers = [
+                self._finisher(place).writer(self._shop.clock) if chain.ends_together else None
+                for place, chain in enumerate(self._chains)
+            ]
         if plan.handler.is_async:
             loops = [(self._loop_workers() if self._twins else self._async_worker()).loop]
         else:
@@ -146,7 +149,7 @@ class ConsumerRuntime:
         if plan.handler.is_async and not self._twins:
             return partial(self._async_worker().step, runner)
         worker = self._worker(0)
-        most = min(plan.batch_limit, self.chain.max_batch or plan.batch_limit)
+        most = self._batch_limit()
         work = partial(work_once, runner, worker) if self._twins else worker.step
 
         def step() -> bool:
@@ -164,14 +167,6 @@ class ConsumerRuntime:
     def limit_rate(self, limit: RateLimit | None) -> None:
         """Take no more than this from now on, and than what is declared; None = only the latter."""
         self.consumer.scheduler.rate_limit = lowest(self._rate, limit)
-
-    def _declared_rate(self) -> Limit | None:
-        plan, shop = self.consumer.plan, self._shop
-        if plan.rate is None:
-            return None
-        if not plan.rate.shared or shop.redis is None:
-            return RateLimit(plan.rate.limit, shop.clock, plan.rate.burst)
-        return SharedRate(plan.rate, shop.redis, plan.scope, shop.clock, shop.observers.warned)
 
     def join(self, seconds: float) -> bool:
         """Wait for the workers; returns whether all have ended."""
@@ -247,19 +242,24 @@ class ConsumerRuntime:
         unit_time = plan.unit_time.total_seconds()
         if plan.effects is Effects.DATABASE:
             pause = partial(kind.pause, self.consumer.gate)
-            executes = [self._transactional(slot, recorder, shard, pause) for shard in self._shards()]
+            executes = [self._transactional(slot, recorder, place, pause) for place in self._places()]
         else:
-            executes = [self._direct(slot, recorder, shard) for shard in self._shards()]
+            executes = [self._direct(slot, recorder, place) for place in self._places()]
             unit_time = min(unit_time, _LONGEST_DIRECT_UNIT)
-        limit = min(plan.batch_limit, self.chain.max_batch or plan.batch_limit)
         # A held key must not be released before the failed message is parked at its head.
         settles = self._settler() if plan.hold_key else self._aftermath
-        layout = self._shop.layout
-        execute = by_unit(executes, layout)
-        return kind(self.consumer, execute, settles, self._shop.alone, unit_time, limit, layout)
+        execute, limit = by_unit(executes, self._placement), self._batch_limit()
+        return kind(self.consumer, execute, settles, self._shop.alone, unit_time, limit, self._placement)
 
-    def _shards(self) -> range:
+    def _places(self) -> range:
         return range(len(self._chains))
+
+    def _shard(self, place: int) -> int:
+        return place % len(self.consumer.plan.parts)
+
+    def _batch_limit(self) -> int:
+        limits = [chain.max_batch for chain in self._chains if chain.max_batch is not None]
+        return min([self.consumer.plan.batch_limit, *limits])
 
     def _warn_of_commit(self) -> None:
         if self._commit_is_told:
@@ -271,10 +271,10 @@ class ConsumerRuntime:
         )
 
     def _transactional(
-        self, slot: TimeLimitSlot, recorder: AnyRecorder, shard: int, pause: Callable[[float], None]
+        self, slot: TimeLimitSlot, recorder: AnyRecorder, place: int, pause: Callable[[float], None]
     ) -> Execute:
         plan, shop = self.consumer.plan, self._shop
-        chain, handler = self._chains[shard], plan.parts[shard].handler
+        chain, handler, shard = self._chains[place], self._parts[place].handler, self._shard(place)
         if not shop.engines:
             raise ConfigError([f"consumer {plan.name!r} has effects: database, but the app has no database"])
         if self._twins:
@@ -295,25 +295,25 @@ class ConsumerRuntime:
             pause,
         )
 
-    def _direct(self, slot: TimeLimitSlot, recorder: AnyRecorder, shard: int) -> Execute:
+    def _direct(self, slot: TimeLimitSlot, recorder: AnyRecorder, place: int) -> Execute:
         plan, shop = self.consumer.plan, self._shop
         runner = DirectRunner(
-            self._chains[shard],
-            plan.parts[shard].handler,
+            self._chains[place],
+            self._parts[place].handler,
             plan.reader,
             recorder,
             slot,
             shop.clock,
             shop.observers.failed,
-            self._finisher(shard),
-            self._writers[shard],
+            self._finisher(place),
+            self._writers[place],
         )
         return runner.execute
 
-    def _finisher(self, shard: int) -> Finisher:
-        leaving = self._shop.leaving
+    def _finisher(self, place: int) -> Finisher:
+        leaving, shard = self._shop.leaving, self._shard(place)
         return Finisher(
-            self._chains[shard],
+            self._chains[place],
             self._shop.observers.failed,
             partial(self.consumer.unfinished, shard),
             leaving.is_set,
@@ -330,8 +330,8 @@ class ConsumerRuntime:
             # The soft limit is enforced by the event loop; a handler that blocks the loop needs the hard one.
             shop.watchdog.watch(plan.name, seat.slot, TimeLimits(None, plan.hard_limit))
         tracks = [
-            ShardRuntime(chain, part.handler, self._finisher(shard), self._writers[shard])
-            for shard, (chain, part) in enumerate(zip(self._chains, plan.parts, strict=True))
+            ShardRuntime(chain, part.handler, self._finisher(place), self._writers[place])
+            for place, (chain, part) in enumerate(zip(self._chains, self._parts, strict=True))
         ]
         return AsyncWorker(
             self.consumer,
@@ -340,7 +340,7 @@ class ConsumerRuntime:
             shop.alone,
             shop.observers.failed,
             tracks,
-            shop.layout,
+            self._placement,
         )
 
     def _recorder(self, number: int, kind: type[Recorder] = Recorder) -> AnyRecorder:
@@ -362,7 +362,7 @@ class ConsumerRuntime:
                 plan.strategies,
                 partial(shop.observers.answered, plan.name),
             ),
-            plan.retry,
+            plan.retry_of,
             shop.clock,
             shop.observers,
             self._note_dead,

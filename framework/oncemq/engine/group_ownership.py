@@ -215,7 +215,7 @@ def own(plan: AppPlan) -> Sequence[str]:
 def ledger_moves(plan: AppPlan, consumer: ConsumerPlan) -> Iterator[tuple[Engine, LedgerMove]]:
     """Yield, with its database, what the ledger may have of a consumer that belongs into a table of the user's."""
     for shard, engine in enumerate(plan.engines):
-        for strategy in consumer.parts[shard].strategies:
+        for strategy in consumer.strategies_on(shard):
             found = strategy.moves()
             if found is not None:
                 yield engine, found
@@ -248,7 +248,7 @@ def _columns(plan: AppPlan, consumer: ConsumerPlan) -> list[str]:
     """Return the columns that a consumer decides by; none where it is unknown whether two brokers are the same."""
     if not isinstance(plan.adapters[consumer.broker], NamingAdapter):
         return []
-    owned = [column for strategy in consumer.strategies for column in strategy.owns()]
+    owned = [column for strategy in consumer.strategies_on(0) for column in strategy.owns()]
     return [f"{_COLUMN}{column} for topic {consumer.subscription.topic}" for column in owned]
 
 

@@ -21,6 +21,7 @@ from oncemq.engine.recording.recorder import TrafficRecorder
 from oncemq.engine.supervision.recycling import RecycleRule
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.claims.claim_check import ClaimCheck
+from oncemq.message.envelope import Delivery
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
 from oncemq.message.signed_history import HistoryKeys
@@ -44,6 +45,21 @@ class Part:
 
     strategies: tuple[Strategy, ...]
     handler: BoundHandler
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePlan:
+    """What differs for the messages of a route from the consumer's others.
+
+    Args:
+        value: the value in the message, as text.
+        retry: attempts and pauses.
+        chain: the number of its chain of strategies; 0 = the consumer's own, others are in `more_chains`, from 1.
+    """
+
+    value: str
+    retry: RetryPolicy
+    chain: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +93,8 @@ class ConsumerPlan:
         generations: how long a generation of its records is open; None where they are in `oncemq_processed`.
         claims: where its topic's large bodies lie; None = in the messages.
         more_parts: strategies and handler on every shard but the first, if there are several.
+        routes: what differs for some messages, by `Delivery.route`, from 1; its reader knows which messages.
+        more_chains: the other chains of routes, each with its parts on all shards.
     """
 
     name: str
@@ -105,11 +123,33 @@ class ConsumerPlan:
     rate: RateRule | None = None
     generations: timedelta | None = None
     claims: ClaimCheck | None = None
+    routes: tuple[RoutePlan, ...] = ()
+    more_chains: tuple[tuple[Part, ...], ...] = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """Strategies and handler on each shard; one part where the database is not sharded."""
         return (Part(self.strategies, self.handler), *self.more_parts)
+
+    @property
+    def chains(self) -> tuple[tuple[Part, ...], ...]:
+        """The parts on each shard, for each chain of strategies; the consumer's own is the first."""
+        return (self.parts, *self.more_chains)
+
+    @property
+    def chain_of_route(self) -> tuple[int, ...]:
+        """The number of the chain by `Delivery.route`; empty where all messages have the same."""
+        return (0, *(route.chain for route in self.routes)) if self.more_chains else ()
+
+    def strategies_on(self, shard: int) -> tuple[Strategy, ...]:
+        """Return the strategies of all its chains on one shard."""
+        found = (strategy for parts in self.chains for strategy in parts[shard].strategies)
+        # Several chains may share one.
+        return tuple(dict.fromkeys(found))
+
+    def retry_of(self, delivery: Delivery) -> RetryPolicy:
+        """Return attempts and pauses of a message."""
+        return self.routes[delivery.route - 1].retry if delivery.route else self.retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +247,6 @@ class AppPlan:
     def publishes(self) -> bool:
         """Whether any handler requests a Publisher."""
         return any(
-            consumer.handler.publishes or any(strategy.publishes for strategy in consumer.strategies)
+            consumer.handler.publishes or any(strategy.publishes for strategy in consumer.strategies_on(0))
             for consumer in self.consumers
         )

@@ -217,7 +217,7 @@ _UNKNOWN = _InLedger()
 
 def _claims(consumer: ConsumerPlan) -> bool:
     metadata = MetaData()
-    tables = {table.name for strategy in consumer.strategies for table in strategy.tables(metadata)}
+    tables = {table.name for strategy in consumer.strategies_on(0) for table in strategy.tables(metadata)}
     return claims.TABLE.name in tables
 
 

@@ -9,6 +9,7 @@ from oncemq.contracts.unit import Item, Run
 from oncemq.errors import ConfigError, InvalidPayload, UnknownRoute
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.expressions import Expression, compile_expression
+from oncemq.message.routed_reader import text_of
 
 Call = Callable[[Run, Item], Any]
 _SHOWN: Final = 60
@@ -69,13 +70,6 @@ def _dispatch(find: Expression, calls: Mapping[str, Call], other: Call) -> Call:
         return calls.get(value, other)(run, item)
 
     return call
-
-
-def text_of(value: Any) -> str:
-    """Return a value of a message as routes are written: numbers as digits, true and false, nothing as an empty text."""
-    if value is None or isinstance(value, dict | list):
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class _Refusal:

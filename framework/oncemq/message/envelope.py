@@ -244,6 +244,7 @@ class Delivery:
         immediate: how often it was tried again at once, in this delivery.
         suspect: a process died while this message was running, or may have been; it runs isolated.
         crashes: how often a process certainly died because of it; each is charged as an attempt.
+        route: which of the consumer's routes it has that differ from its others, from 1; 0 = none of them.
         source: its source if that was not the broker; also settles it; never lost with a connection.
         parked_at: when it was parked in the ledger, aware; None if it is not parked.
         answer: for who requested one, as bytes of JSON; None = there is none. Set before it is acknowledged; before it is
@@ -270,6 +271,7 @@ class Delivery:
         "parked_at",
         "payload",
         "refusal",
+        "route",
         "settled",
         "source",
         "suspect",
@@ -299,6 +301,7 @@ class Delivery:
         self.immediate = 0
         self.suspect = False
         self.crashes = 0
+        self.route = 0
         self.source = source
         self.parked_at: datetime | None = None
         self.settled = False

@@ -32,6 +32,7 @@ class Reader:
             those declared above. Empty: `[key, version]` if a version is declared, else the key. A broker's
             message id is used only if `message_id` is written here.
         decoder: from `make_decoder`.
+        apart: text that is a part of every identity; empty = none.
 
     Raises:
         ValueError: an expression is wrong; says which and why.
@@ -58,6 +59,7 @@ class Reader:
         version: str | None,
         identity: Sequence[str],
         decoder: Decoder,
+        apart: str = "",
     ) -> None:
         self._broker = broker
         self._topic = topic
@@ -66,7 +68,7 @@ class Reader:
         self._key = _key_reader(key, topic)
         self._version = _compiled("version", version) if version is not None else None
         self._version_source = f"version {version} of topic {topic!r}"
-        self._identify = _identity_reader(tuple(identity), topic, has_version=version is not None)
+        self._identify = _identity_reader(tuple(identity), topic, apart, has_version=version is not None)
 
     def read(self, message: Message) -> tuple[Envelope, Any]:
         """Return the envelope and the decoded body.
@@ -74,7 +76,10 @@ class Reader:
         Raises:
             MessageRefused: it does not match the topic's declaration; the reason says what is wrong.
         """
-        body = self._decoder(message)
+        return self.read_decoded(message, self._decoder(message))
+
+    def read_decoded(self, message: Message, body: Any) -> tuple[Envelope, Any]:
+        """Return the envelope of a message with this decoded body, and the body; as `read`."""
         key = self._key(message, body)
         version = None
         if self._version is not None:
@@ -111,16 +116,20 @@ def _key_reader(text: str, topic: str) -> Expression:
     return lambda message, body: canonical_key(find(message, body), source)
 
 
-def _identity_reader(expressions: tuple[str, ...], topic: str, *, has_version: bool) -> Identify:
+def _identity_reader(expressions: tuple[str, ...], topic: str, apart: str, *, has_version: bool) -> Identify:
     if "version" in expressions and not has_version:
         raise ValueError("identity: it names version, but the topic declares none: write version: body.…")
     expressions = expressions or (("key", "version") if has_version else ("key",))
     source = f"identity {', '.join(expressions)} of topic {topic!r}"
     parts = [_identity_part(text, f"identity {text} of topic {topic!r}") for text in expressions]
+    if apart:
+        parts.insert(0, lambda _message, _body, _key, _version: apart)
 
     def identify(message: Message, body: Any, key: str, version: int | None) -> str:
         return join_parts([part(message, body, key, version) for part in parts], source)
 
+    if apart:
+        return identify
     if expressions == ("key",):
         return lambda message, body, key, version: (
             identify(message, body, key, version) if ":" in key or "%" in key else key

@@ -59,7 +59,9 @@ class Forgetting:
     def __init__(self, plan: AppPlan, consumer: ConsumerPlan, choice: Choice) -> None:
         self._plan = plan
         self._consumer = consumer
-        self._strategies = tuple(strategy for part in consumer.parts for strategy in part.strategies)
+        self._strategies = tuple(
+            strategy for shard in range(len(consumer.parts)) for strategy in consumer.strategies_on(shard)
+        )
         whole = bool(choice.keys) and choice.since is None and choice.until is None
         self._choice = replace(choice, until=choice.until or plan.clock.now(), places=whole)
         self._seen: dict[Engine, list[Record]] = {}

@@ -134,7 +134,7 @@ def _strategies(
     return [
         {"consumer": consumer.scope, "strategy": strategy.name, "what": what, "value": value}
         for consumer in consumers
-        for strategy in consumer.parts[shard].strategies
+        for strategy in consumer.strategies_on(shard)
         for what, value in strategy.inspect(connection, key).items()
     ]
 

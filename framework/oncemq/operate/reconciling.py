@@ -47,7 +47,7 @@ def _settled(
     answer: Answer | None,
     trail: Trail,
 ) -> Iterator[dict[str, Any]]:
-    for strategy in consumer.parts[shard].strategies:
+    for strategy in consumer.strategies_on(shard):
         for found in strategy.reconcile(engine, identity=identity, answer=answer):
             with engine.begin() as connection:
                 target = (

@@ -72,6 +72,10 @@ def new_app(files: Sequence[Path], consumer: str | None, topic: str, recorded: s
         raise ConfigError([f"{name}: unknown topic {chosen.topic!r}{did_you_mean(chosen.topic, known)}"])
     broker = declared.topics[chosen.topic].broker or next(iter(declared.brokers))
     as_declared = settle(name, chosen, declared.topics[chosen.topic], broker, declared)
+    if any(_differs(route, as_declared) for route in as_declared.by_route.values()):
+        raise ConfigError(
+            [f"{name}: routes with strategies, a key or an identity of their own cannot be rehearsed"]
+        )
     left_out: list[str] = []
     chain, identity = _rehearsable(as_declared, left_out)
     changes: dict[str, Any] = {"handler": nothing, "routes": None, "accepts": None, "middlewares": None}
@@ -117,6 +121,16 @@ def new_app(files: Sequence[Path], consumer: str | None, topic: str, recorded: s
         [(each.name, written(each.options)) for each in as_declared.strategies],
         build,
         left_out,
+    )
+
+
+def _differs(route: ConsumerSettings, settled: ConsumerSettings) -> bool:
+    """Return whether a route's messages are read or decided about in another way."""
+    return (route.strategies, route.key, route.version, route.identity) != (
+        settled.strategies,
+        settled.key,
+        settled.version,
+        settled.identity,
     )
 
 

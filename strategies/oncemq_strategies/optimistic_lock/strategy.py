@@ -59,6 +59,7 @@ class OptimisticLock(Strategy):
     """
 
     traits: ClassVar[Traits] = Traits(decides=True, holds_key=True, counts=True, compares_places=True)
+    by_message: ClassVar[frozenset[str]] = frozenset({"version"})
 
     def __init__(
         self,

@@ -76,6 +76,7 @@ class SequenceStrategy(Strategy):
         compares_places=True,
         per_consumer=True,
     )
+    by_message: ClassVar[frozenset[str]] = frozenset({"order"})
 
     def __init__(
         self,

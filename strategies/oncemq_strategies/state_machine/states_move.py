@@ -103,7 +103,9 @@ class _Copy:
                 kept += 1
         written = self._write(differing)
         inserted, given_up = self._insert(missing)
-        return MovedBatch(next(reversed(batch)), equal, written, inserted, kept, given_up, tuple(self._obstacles))
+        return MovedBatch(
+            next(reversed(batch)), equal, written, inserted, kept, given_up, tuple(self._obstacles)
+        )
 
     def _write(self, rows: Mapping[Any, tuple[str, str]]) -> int:
         by_state: dict[str, list[Any]] = {}

@@ -80,6 +80,7 @@ class StateMachine(Strategy):
     """
 
     traits: ClassVar[Traits] = Traits(decides=True, holds_key=True, compares_places=True, per_consumer=True)
+    by_message: ClassVar[frozenset[str]] = frozenset({"to"})
 
     def __init__(
         self,

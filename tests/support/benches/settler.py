@@ -36,7 +36,7 @@ class Desk:
         self.settler = Settler(
             "points",
             self.adapter,
-            RetryPolicy(attempts=attempts, first=timedelta(seconds=1), factor=2, jitter=0),
+            lambda _delivery: RetryPolicy(attempts=attempts, first=timedelta(seconds=1), factor=2, jitter=0),
             self.clock,
             Observers([self.heard]),
             self.noted.extend,

@@ -200,7 +200,7 @@ def test_routes_are_read_from_a_file(tmp_path: Path) -> None:
         (declared("a: MODULE:hanlde"), "'MODULE' has no 'hanlde' – did you mean 'handle'?"),
         (declared("a: nothing"), "`routes`: the handler of 'a' 'nothing' does not name a Python object"),
         (declared("a: MODULE:handle, otherwise: drop"), "or reject, or ignore"),
-        (declared("a: {handler: MODULE:handle, retry: 3}"), "the route 'a' has 'retry'"),
+        (declared("a: {handler: MODULE:handle, retry: 3}"), "`retry`: should be a mapping"),
         (declared("a: MODULE:handle, handlers: {a: MODULE:handle}"), "the value 'a' has two handlers"),
         (declared("a: MODULE:handle", by="by: order, "), "`by` cannot be used"),
         (declared("a: MODULE:handle, b: MODULE:later"), "only the latter is async def"),

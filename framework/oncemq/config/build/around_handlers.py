@@ -145,7 +145,7 @@ def expiry_of(settled: ConsumerSettings, clock: Clock, report: Reporter) -> tupl
 def after_commit_of(
     settled: ConsumerSettings,
     middlewares: Sequence[Middleware],
-    chain: Sequence[Strategy],
+    chains: Sequence[Sequence[Strategy]],
     handler: BoundHandler | None,
     adapters: Mapping[str, Adapter],
     report: Reporter,
@@ -153,7 +153,7 @@ def after_commit_of(
     """Return the steps that tell middlewares of commits and answer requests, if there are such; unfit ones are reported."""
     steps: list[Strategy] = []
     if settled.reply:
-        unfit = _no_reply(settled, chain, handler, adapters)
+        unfit = next(filter(None, (_no_reply(settled, chain, handler, adapters) for chain in chains)), None)
         if unfit is not None:
             report.at(settled.path("reply"), f"{settled.name}: {unfit[0]}", unfit[1])
         steps.append(Answers())
@@ -209,7 +209,7 @@ def _unfit(settled: ConsumerSettings, chain: Sequence[Strategy]) -> tuple[str, s
 
 def bind_on_dead(
     settled: ConsumerSettings,
-    chain: Sequence[Strategy],
+    chains: Sequence[Sequence[Strategy]],
     find: Callable[[Any], Any],
     publishers: Publishers,
     report: Reporter,
@@ -219,7 +219,7 @@ def bind_on_dead(
 
     Args:
         settled: the consumer's settings.
-        chain: its strategies.
+        chains: its strategies, and those of its routes.
         find: returns the function that a name stands for; None when it has reported why there is none.
         publishers: makes the Publisher that it may request.
         report: receives problems.
@@ -228,7 +228,7 @@ def bind_on_dead(
     if settled.on_dead is None:
         return None
     path = settled.path("on_dead")
-    unfit = _unfit(settled, chain)
+    unfit = next(filter(None, (_unfit(settled, chain) for chain in chains)), None)
     if unfit is not None:
         report.at(path, *unfit)
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
@@ -26,24 +26,23 @@ from oncemq.config.build.consumer_rules import (
     check_rate,
     check_times,
 )
-from oncemq.config.build.consumers.chains import build_chain
+from oncemq.config.build.consumers.chains import Chains, build_chains
 from oncemq.config.build.consumers.context import BuildContext
 from oncemq.config.build.consumers.handlers import bind_handlers, find_function, find_functions
+from oncemq.config.build.consumers.route_rules import check_routes
 from oncemq.config.build.payload_fields import check_fields
 from oncemq.config.build.reader import build_reader
 from oncemq.config.build.retry_rules import with_rules
 from oncemq.config.build.shared_parts import Reporter, subscription_of, written
 from oncemq.config.model.consumer_settings import ConsumerSettings
+from oncemq.config.model.routes_section import OTHERWISE
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.publisher import Publishers, unknown_topic
 from oncemq.contracts.strategy import Strategy
-from oncemq.engine.plan import ConsumerPlan, Part
+from oncemq.engine.plan import ConsumerPlan, Part, RoutePlan
 from oncemq.handler.binding import BoundHandler
 from oncemq.handler.upcasting import Upcast
 from oncemq.message.outgoing import OutgoingTopic
-
-if TYPE_CHECKING:
-    pass
 
 
 def build_consumer(
@@ -57,7 +56,7 @@ def build_consumer(
         topics: the topics its handler may publish to.
     """
     before = len(around.report.problems.errors)
-    settled = replace(settled, retry=with_rules(settled, around.folder, around.report))
+    settled = with_retries(settled, around)
     functions = find_functions(settled, around)
     middlewares = build_middlewares(
         settled.middlewares, settled.path("middlewares"), around.folder, around.report, around.middlewares
@@ -66,28 +65,30 @@ def build_consumer(
     around = replace(around, middlewares=middlewares)
     allowed = _publishable(settled, around, topics)
     publishers = Publishers(allowed)
-    chain = build_chain(settled, around, publishers)
+    chains = build_chains(settled, around, publishers)
     reader = build_reader(settled, around.folder, around.report, around.claims.get(settled.topic))
     handler = None
     upcast = None
     if reader is not None:
         upcast = build_upcasts(settled, around.folder, around.report, around.registry, reader.decode)
-    if functions is not None and chain is not None:
-        handler = bind_handlers(functions, chain, settled, around, publishers, upcast)
-    _check(settled, around, chain, handler)
+    if functions is not None and chains is not None:
+        handler = bind_handlers(functions, chains, settled, around, publishers, upcast)
+    _check_all(settled, around, chains, handler)
+    every = chains.lists if chains is not None else ((),)
     find = partial(find_function, path=settled.path("on_dead"), around=around)
-    on_dead = bind_on_dead(settled, chain or (), find, publishers, around.report, upcast)
+    on_dead = bind_on_dead(settled, every, find, publishers, around.report, upcast)
     last = (
         *expiry_of(settled, around.clock, around.report),
         *guard_of(settled),
-        *after_commit_of(settled, around.middlewares, chain or (), handler, around.adapters, around.report),
+        *after_commit_of(settled, around.middlewares, every, handler, around.adapters, around.report),
     )
-    if handler is None or chain is None or reader is None or len(around.report.problems.errors) > before:
+    if handler is None or chains is None or reader is None or len(around.report.problems.errors) > before:
         return None
     parts = _more_parts(functions or {}, settled, around, publishers, upcast)
     if parts is None:
         return None
-    limits = [strategy.traits.max_batch for strategy in chain if strategy.traits.max_batch is not None]
+    strategies = [strategy for chain in chains.lists for strategy in chain]
+    limits = [strategy.traits.max_batch for strategy in strategies if strategy.traits.max_batch is not None]
     return ConsumerPlan(
         name=settled.name,
         scope=f"{around.app}.{settled.ledger_name}",
@@ -98,7 +99,7 @@ def build_consumer(
         reader=reader,
         handler=handler,
         effects=settled.effects,
-        strategies=(*chain, *last),
+        strategies=(*chains.lists[0], *last),
         retry=settled.retry,
         workers=settled.workers,
         unit_time=settled.unit_time,
@@ -106,11 +107,18 @@ def build_consumer(
         batch_limit=min([settled.batch_limit, *limits]),
         soft_limit=settled.soft_limit,
         hard_limit=settled.hard_limit,
-        hold_key=holds_key(settled, chain),
+        hold_key=holds_key(settled, strategies),
         redact=Redactor(around.report.problems.secrets, row_values=around.row_values),
-        keep=settled.keep if chain else None,
+        keep=settled.keep if strategies else None,
         history_keys=around.history_keys.get(settled.broker),
-        more_parts=tuple(Part((*part.strategies, *last), part.handler) for part in parts),
+        more_parts=tuple(Part((*of_shard.lists[0], *last), bound) for of_shard, bound in parts),
+        routes=tuple(
+            RoutePlan(value, route.retry, chains.numbers[value]) for value, route in settled.by_route.items()
+        ),
+        more_chains=tuple(
+            tuple(Part((*on.lists[number], *last), bound) for on, bound in ((chains, handler), *parts))
+            for number in range(1, len(chains.lists))
+        ),
         other_scopes=tuple(f"{around.app}.{other}" for other in settled.other_names),
         on_dead=on_dead,
         breakers=settled.breakers,
@@ -125,19 +133,19 @@ def _more_parts(
     around: BuildContext,
     publishers: Publishers,
     upcast: Upcast | None,
-) -> tuple[Part, ...] | None:
+) -> list[tuple[Chains, BoundHandler]] | None:
     """Build strategies and handler again for every shard but the first; each uses its own tables."""
     parts = []
     for engine, metadata in around.more_shards:
         there = replace(around, engine=engine, metadata=metadata)
-        chain = build_chain(settled, there, publishers)
-        handler = (
-            bind_handlers(functions, chain, settled, there, publishers, upcast) if chain is not None else None
-        )
-        if chain is None or handler is None:
+        chains = build_chains(settled, there, publishers)
+        if chains is None:
             return None
-        parts.append(Part(tuple(chain), handler))
-    return tuple(parts)
+        handler = bind_handlers(functions, chains, settled, there, publishers, upcast)
+        if handler is None:
+            return None
+        parts.append((chains, handler))
+    return parts
 
 
 def _publishable(
@@ -154,12 +162,54 @@ def _publishable(
     return {name: topics[name] for name in settled.publishes if name in topics}
 
 
+def with_retries(settled: ConsumerSettings, around: BuildContext) -> ConsumerSettings:
+    """Return the settings with the rules of `retry:` by exception, also those of routes."""
+    usual = with_rules(settled, around.folder, around.report)
+    routes = {}
+    for value, route in settled.by_route.items():
+        same = (route.retry, route.retry_rules) == (settled.retry, settled.retry_rules)
+        routes[value] = replace(
+            route, retry=usual if same else with_rules(route, around.folder, around.report)
+        )
+    return replace(settled, retry=usual, by_route=routes)
+
+
+def _check_all(
+    settled: ConsumerSettings, around: BuildContext, chains: Chains | None, handler: BoundHandler | None
+) -> None:
+    """Check the consumer, then each route that differs from it: what is wrong with both is said once."""
+    own = _check(
+        settled, around, chains.lists[0] if chains is not None else None, handler, _payloads(settled, handler)
+    )
+    note_all(own, settled, around.report)
+    for value, route in settled.by_route.items():
+        payloads = _payloads(settled, handler, value)
+        found = _check(route, around, chains.of(value) if chains is not None else None, handler, payloads)
+        note_all([problem for problem in found if problem not in own], route, around.report)
+    for route, problem in check_routes(settled, chains) if chains is not None else ():
+        note_all([problem], route, around.report)
+
+
+def _payloads(
+    settled: ConsumerSettings, handler: BoundHandler | None, route: str | None = None
+) -> Sequence[Any]:
+    """Return the payload types of a route, or of all messages that are as the consumer declares."""
+    if handler is None:
+        return ()
+    if settled.routes is None or not settled.by_route:
+        return handler.payloads
+    found = dict(zip((*settled.routes.handlers, OTHERWISE), handler.routes, strict=False))
+    wanted = found.keys() - settled.by_route.keys() if route is None else [route]
+    return [found[value].payload for value in wanted if found[value].payload is not None]
+
+
 def _check(
     settled: ConsumerSettings,
     around: BuildContext,
     chain: list[Strategy] | None,
     handler: BoundHandler | None,
-) -> None:
+    payloads: Iterable[Any],
+) -> list[Problem]:
     facts = facts_of(settled, around, handler, hold_key=holds_key(settled, chain or ()))
     found: list[Problem] = [
         *check_effects(facts),
@@ -170,7 +220,7 @@ def _check(
         *check_breakers(facts, settled.breakers),
         *check_rate(facts, settled.rate, has_redis=around.redis is not None),
     ]
-    for payload in handler.payloads if handler is not None else ():
+    for payload in payloads:
         found += check_fields(settled, payload)
     adapter = around.adapters.get(settled.broker)
     found += check_broadcast(facts, chain or (), adapter, sharded=bool(around.more_shards))
@@ -180,7 +230,7 @@ def _check(
         found += check_chain(facts, chain, settled.kind)
         for index, strategy in enumerate(chain):
             found += (_below(problem, index) for problem in strategy.check(facts))
-    note_all(found, settled, around.report)
+    return found
 
 
 def note_all(found: Iterable[Problem], settled: ConsumerSettings, report: Reporter) -> None:

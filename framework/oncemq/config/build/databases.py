@@ -110,7 +110,7 @@ def with_generations(plan: ConsumerPlan, every: timedelta | None) -> ConsumerPla
     # Each instance of a broadcast would need tables of its own.
     if every is None or plan.subscription.broadcast is not None:
         return plan
-    if not any(strategy.records_identity for strategy in plan.strategies):
+    if not any(strategy.records_identity for strategy in plan.strategies_on(0)):
         return plan
     return replace(plan, generations=every)
 

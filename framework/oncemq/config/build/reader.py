@@ -1,5 +1,6 @@
 """Builds a consumer's reader from the declared key, version, identity, format and schema."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,13 @@ from oncemq.config.build.importing import import_object
 from oncemq.config.build.shared_parts import Reporter
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue
-from oncemq.handler.payload import make_validate
+from oncemq.handler.payload import Validate, make_validate
 from oncemq.message.claims.claim_check import ClaimCheck, ClaimReader
 from oncemq.message.decoding import Decoder, Limits, make_decoder
 from oncemq.message.envelope import Message
+from oncemq.message.expressions import compile_expression
 from oncemq.message.reader import Reader
+from oncemq.message.routed_reader import RoutedReader, RouteReader
 
 _EXPRESSIONS = frozenset({"key", "version", "identity"})
 
@@ -20,6 +23,45 @@ def build_reader(
     settled: ConsumerSettings, folder: Path, report: Reporter, claims: ClaimCheck | None = None
 ) -> Reader | None:
     """Return the consumer's reader, or None if a declaration cannot work; the reason is reported."""
+    if settled.routes is None or not settled.by_route:
+        return _reader(settled, folder, report, claims)
+    # Which route a message has may be said in its body, so the schema comes after that.
+    others = _route_reader(0, settled, settled, folder, report, claims)
+    routes = {
+        value: _route_reader(number, route, settled, folder, report, claims, value)
+        for number, (value, route) in enumerate(settled.by_route.items(), 1)
+    }
+    found = {value: route for value, route in routes.items() if route is not None}
+    if others is None or len(found) < len(routes):
+        return None
+    return RoutedReader(compile_expression(settled.routes.by), others, found)
+
+
+def _route_reader(
+    number: int,
+    route: ConsumerSettings,
+    settled: ConsumerSettings,
+    folder: Path,
+    report: Reporter,
+    claims: ClaimCheck | None,
+    value: str = "",
+) -> RouteReader | None:
+    own = (route.key, route.version, route.identity) != (settled.key, settled.version, settled.identity)
+    # With a key or identity of its own, no message of the route is a copy of another route's message.
+    reader = _reader(replace(route, schema=None), folder, report, claims, value if own else "")
+    validate = None
+    if route.schema is not None:
+        try:
+            validate = _validation(route.schema, folder)
+        except (WrongValue, TypeError, ValueError) as error:
+            report.error(route.path("schema"), error)
+            return None
+    return RouteReader(number, reader, validate) if reader is not None else None
+
+
+def _reader(
+    settled: ConsumerSettings, folder: Path, report: Reporter, claims: ClaimCheck | None, apart: str = ""
+) -> Reader | None:
     if not settled.key:
         report.at(
             ("topics", settled.topic),
@@ -40,6 +82,7 @@ def build_reader(
             version=settled.version,
             identity=settled.identity,
             decoder=decoder,
+            apart=apart,
         )
         return (
             reader.with_claims(claims) if isinstance(reader, ClaimReader) and claims is not None else reader
@@ -73,9 +116,13 @@ def build_decoder(body_format: str, schema: Any, folder: Path, claims: ClaimChec
     return decoder if schema is None else _validating(decoder, schema, folder)
 
 
+def _validation(schema: Any, folder: Path) -> Validate | None:
+    return make_validate(import_object(schema, folder) if isinstance(schema, str) else schema)
+
+
 def _validating(decoder: Decoder, schema: Any, folder: Path) -> Decoder:
     """Validate every body; handlers still get the type of their own annotation."""
-    validate = make_validate(import_object(schema, folder) if isinstance(schema, str) else schema)
+    validate = _validation(schema, folder)
     if validate is None:
         return decoder
 

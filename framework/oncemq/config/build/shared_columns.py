@@ -15,20 +15,21 @@ class OwnedColumn:
         topic: its messages are compared with the column.
         column: as `table.column`.
         consumer: the consumer's name.
-        place: the strategy's position in the consumer's list.
+        where: the strategy's place in the consumer's settings.
     """
 
     topic: str
     column: str
     consumer: str
-    place: int
+    where: str
 
 
 def owned_columns(plan: ConsumerPlan) -> Iterator[OwnedColumn]:
     """Yield the columns that a consumer's strategies decide by."""
-    for place, strategy in enumerate(plan.strategies):
+    own = {strategy: f"strategies[{place}]" for place, strategy in enumerate(plan.strategies)}
+    for strategy in plan.strategies_on(0):
         for column in strategy.owns():
-            yield OwnedColumn(plan.subscription.topic, column, plan.name, place)
+            yield OwnedColumn(plan.subscription.topic, column, plan.name, own.get(strategy, "routes"))
 
 
 def check_columns(columns: Iterable[OwnedColumn]) -> Iterator[tuple[str, Problem]]:
@@ -44,6 +45,6 @@ def check_columns(columns: Iterable[OwnedColumn]) -> Iterator[tuple[str, Problem
                     f"same column {owned.column}: whichever comes first moves it, and the other skips the message",
                     "give one of them a column of its own, leave its `entity` out where the ledger can keep the state "
                     "for each consumer, or write strategies: [unique_key] for it",
-                    f"strategies[{owned.place}]",
+                    owned.where,
                 ),
             )

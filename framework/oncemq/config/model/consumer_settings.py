@@ -1,6 +1,6 @@
 """Settings of one consumer, merged from its topic and the defaults, and where each value was written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -89,6 +89,7 @@ class ConsumerSettings:
         breakers: when it warns, slows down or pauses by itself.
         rate: how many messages a second it takes; None = as many as there are.
         instance: the name of this instance, which receives every message; empty where the group's members share them.
+        by_route: the settings of messages for which a route says more than its handler, by the route's value.
         options: the topic's broker options.
         origins: the path in the file below which each field was found, by field name.
     """
@@ -130,6 +131,7 @@ class ConsumerSettings:
     breakers: tuple[BreakerRule, ...]
     rate: RateRule | None
     instance: str
+    by_route: Mapping[str, "ConsumerSettings"]
     options: dict[str, Any] = field(repr=False)
     origins: dict[str, Path] = field(repr=False)
 
@@ -259,14 +261,31 @@ def _merged(rule: DeclaredRule, usual: RetryPolicy) -> RetryPolicy:
 
 
 def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppModel) -> ConsumerSettings:
-    """Return the consumer's settings: its own, else its topic's, else the defaults."""
-    sources = _Sources(
-        [
-            (("consumers", name), consumer),
-            (("topics", consumer.topic), topic),
-            (("defaults",), model.defaults),
-        ]
-    )
+    """Return the consumer's settings: its own, else its topic's, else the defaults; and those of its routes."""
+    sources: list[tuple[Path, Section | None]] = [
+        (("consumers", name), consumer),
+        (("topics", consumer.topic), topic),
+        (("defaults",), model.defaults),
+    ]
+    own = _settled(name, consumer, topic, broker, model, sources)
+    if consumer.routes is None or not consumer.routes.different:
+        return own
+    found: dict[str, ConsumerSettings] = {}
+    for value, route in consumer.routes.different.items():
+        place = ("consumers", name, *consumer.routes.path(value))
+        found[value] = _settled(name, consumer, topic, broker, model, [(place, route), *sources])
+    return replace(own, by_route=found)
+
+
+def _settled(
+    name: str,
+    consumer: Consumer,
+    topic: Topic,
+    broker: str,
+    model: AppModel,
+    places: Sequence[tuple[Path, Section | None]],
+) -> ConsumerSettings:
+    sources = _Sources(places)
     has_database = model.database is not None
     effects = Effects(sources.first("effects", default="database" if has_database else "external"))
     transactional = effects is Effects.DATABASE and has_database
@@ -313,6 +332,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         breakers=tuple(sources.breakers()),
         rate=rate,
         instance=(model.instance or "") if consumer.mode == BROADCAST else "",
+        by_route={},
         options=topic.options,
         origins=sources.origins,
     )

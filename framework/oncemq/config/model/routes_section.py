@@ -1,20 +1,45 @@
 """Field `routes:` of a consumer: handlers by a value in the message."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic import Field, GetJsonSchemaHandler, PlainValidator, TypeAdapter
+from pydantic_core import CoreSchema
 
-from oncemq.config.model.fields import WrongValue, reference, text
+from oncemq.config.model.fields import Reference, WrongValue, reference, text
+from oncemq.config.model.shared_sections import Retry, RouteMeaning
+from oncemq.config.model.strategy_list import StrategyList
+from oncemq.config.source.tree import Path
 from oncemq.message.expressions import compile_expression
 
+ROUTES: Final = "routes"
 BY: Final = "by"
 OTHERWISE: Final = "otherwise"
 HANDLERS: Final = "handlers"
 REJECT: Final = "reject"
 IGNORE: Final = "ignore"
 _EXAMPLE: Final = 'write routes: {by: headers.event_type, order.paid: "handlers:paid"}'
+
+
+class Route(RouteMeaning):
+    """The handler of one value, and what else differs for its messages; what is left out is as for the consumer's others."""
+
+    handler: Reference = Field(
+        description="Your function, as `module:name`.",
+        examples=["handlers:paid"],
+    )
+    strategies: StrategyList | None = Field(
+        None,
+        description="The strategies of these messages, instead of the consumer's. Those that order a key's messages are in all routes.",
+        examples=[["unique_key"]],
+    )
+    retry: Retry | None = Field(None, description="Attempts and pauses of these messages.")
+
+    @property
+    def differs(self) -> bool:
+        """Return whether it says more than its handler."""
+        return bool(self.model_fields_set - {"handler"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +50,19 @@ class RoutesOption:
         by: the expression of the value.
         handlers: `module:name`, or the function itself, by the value's text.
         otherwise: `reject`, `ignore`, or the handler of all other messages.
+        different: what else differs for the messages of a value, by its text.
+        below: the values that are declared below `handlers`.
     """
 
     by: str
     handlers: Mapping[str, Any]
     otherwise: Any = REJECT
+    different: Mapping[str, Route] = field(default_factory=dict)
+    below: frozenset[str] = frozenset()
+
+    def path(self, value: str) -> Path:
+        """Return where a value's route is declared, below the consumer."""
+        return (ROUTES, HANDLERS, value) if value in self.below else (ROUTES, value)
 
 
 def _routes(value: Any) -> RoutesOption:
@@ -52,24 +85,42 @@ def _routes(value: Any) -> RoutesOption:
     direct = {name: handler for name, handler in value.items() if name not in {BY, OTHERWISE, HANDLERS}}
     if twice := sorted(map(str, direct.keys() & more.keys())):
         raise WrongValue(f"the value {twice[0]!r} has two handlers", f"keep it here or below `{HANDLERS}`")
-    handlers = {str(name): _handler(str(name), handler) for name, handler in {**direct, **more}.items()}
+    detailed = _detailed({str(name): found for name, found in direct.items()})
+    detailed |= _detailed({str(name): found for name, found in more.items()}, HANDLERS)
+    handlers = {
+        str(name): detailed[str(name)].handler if str(name) in detailed else _handler(str(name), handler)
+        for name, handler in {**direct, **more}.items()
+    }
     if "" in handlers:
         raise WrongValue("has a handler for an empty value", f"write it as {OTHERWISE}:")
     if not handlers:
         raise WrongValue("name no handler", _EXAMPLE)
     otherwise = value.get(OTHERWISE, REJECT)
     return RoutesOption(
-        text(by), handlers, otherwise if otherwise in (REJECT, IGNORE) else _handler(OTHERWISE, otherwise)
+        text(by),
+        handlers,
+        otherwise if otherwise in (REJECT, IGNORE) else _handler(OTHERWISE, otherwise),
+        {name: route for name, route in detailed.items() if route.differs},
+        frozenset(map(str, more)),
     )
+
+
+_DETAILED: Final = TypeAdapter(dict[str, Route])
+_NESTED: Final = TypeAdapter(dict[str, dict[str, Route]])
+
+
+def _detailed(routes: Mapping[str, Any], below: str = "") -> dict[str, Route]:
+    """Return the routes that are mappings; an error names its place from `routes` on."""
+    found = {name: value for name, value in routes.items() if isinstance(value, Mapping)}
+    return _NESTED.validate_python({below: found})[below] if below else _DETAILED.validate_python(found)
 
 
 def _handler(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
-        unknown = sorted(map(str, value.keys() - {"handler"}))
-        if unknown or "handler" not in value:
+        if value.keys() != {"handler"}:
             raise WrongValue(
-                f"the route {name!r} has {', '.join(map(repr, unknown)) or 'no handler'}",
-                "a route has a handler and nothing else: strategies, retry and key are the consumer's",
+                f"{name!r} has more than a handler",
+                "write the handler alone: what else holds for these messages is the consumer's",
             )
         value = value["handler"]
     try:
@@ -80,22 +131,15 @@ def _handler(name: str, value: Any) -> Any:
 
 
 _REFERENCE: Final = {"type": "string", "examples": ["handlers:paid"]}
-_HANDLER: Final = {
-    "anyOf": [
-        _REFERENCE,
-        {
-            "type": "object",
-            "properties": {"handler": _REFERENCE},
-            "required": ["handler"],
-            "additionalProperties": False,
-        },
-    ]
-}
-RoutesField = Annotated[
-    RoutesOption,
-    PlainValidator(_routes),
-    WithJsonSchema(
-        {
+
+
+class _Schema:
+    """The JSON Schema of `routes:`."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        route = {"anyOf": [_REFERENCE, handler(Route.__pydantic_core_schema__)]}
+        return {
             "type": "object",
             "properties": {
                 BY: {
@@ -104,7 +148,7 @@ RoutesField = Annotated[
                     "examples": ["headers.event_type", "body.type"],
                 },
                 OTHERWISE: {
-                    **_HANDLER,
+                    **_REFERENCE,
                     "description": "What becomes of a message with any other value, or none: `reject` makes it a dead letter, `ignore` "
                     "acknowledges it, a handler runs. Default reject.",
                     "examples": [REJECT, IGNORE, "handlers:other"],
@@ -112,11 +156,12 @@ RoutesField = Annotated[
                 HANDLERS: {
                     "type": "object",
                     "description": "Further handlers, for values that are called like an option here.",
-                    "additionalProperties": _HANDLER,
+                    "additionalProperties": route,
                 },
             },
             "required": [BY],
-            "additionalProperties": _HANDLER,
+            "additionalProperties": route,
         }
-    ),
-]
+
+
+RoutesField = Annotated[RoutesOption, PlainValidator(_routes), _Schema()]

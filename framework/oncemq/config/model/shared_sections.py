@@ -83,8 +83,8 @@ class Retry(RetryRule):
         return {**(self.errors or {}), **(self.__pydantic_extra__ or {})}
 
 
-class Meaning(Section):
-    """Meaning of a message; a topic declares it for all its consumers, a consumer may declare its own."""
+class RouteMeaning(Section):
+    """Meaning of a message, as far as it may differ between the routes of a consumer."""
 
     key: Expressions | None = Field(
         None,
@@ -99,14 +99,19 @@ class Meaning(Section):
         description="What makes two messages the same one. Default: key and version, or the key alone.",
         examples=[["body.order_id", "body.payment_no"], "message_id"],
     )
-    format: BodyFormat | None = Field(
-        None,
-        description="How bodies are encoded: `json`, `confluent-json` (with a schema registry's header), `text` or `bytes`. Default json.",
-        examples=["json"],
-    )
     schema_: Reference | None = Field(
         None,
         alias="schema",
         description="A type of yours that every body must be valid for, as `module:Name`.",
         examples=["orders.events:OrderPaid"],
+    )
+
+
+class Meaning(RouteMeaning):
+    """Meaning of a message; a topic declares it for all its consumers, a consumer may declare its own."""
+
+    format: BodyFormat | None = Field(
+        None,
+        description="How bodies are encoded: `json`, `confluent-json` (with a schema registry's header), `text` or `bytes`. Default json.",
+        examples=["json"],
     )

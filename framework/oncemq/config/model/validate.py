@@ -6,9 +6,10 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from oncemq.config.model.app_model import AppModel
+from oncemq.config.model.app_model import AppModel, Consumer
 from oncemq.config.model.fields import WrongValue, name
 from oncemq.config.model.foreign_names import answer
+from oncemq.config.model.routes_section import ROUTES, Route
 from oncemq.config.model.shared_sections import Retry, RetryRule
 from oncemq.config.source.problems import Position, Problems
 from oncemq.config.source.tree import Fields, Path, Scalar, find, key_position, plain
@@ -182,6 +183,9 @@ def model_at(path: Path) -> type[BaseModel]:
     model: type[BaseModel] = AppModel
     chosen = False
     for step in path:
+        if model is Consumer and step == ROUTES:
+            model, chosen = Route, True
+            continue
         # A user's name may equal a field's: a consumer may be called `retry`.
         info = None if chosen else model.model_fields.get(str(step))
         below = _models(info.annotation) if info is not None else []

@@ -51,6 +51,6 @@ def show(request: Request) -> Response:
 
 def _locking(consumer: ConsumerPlan) -> Iterator[Strategy | Outside]:
     """Yield the strategies and the handler's parameters that lock; the shards of a consumer share its locks."""
-    part = consumer.parts[0]
-    yield from (strategy for strategy in part.strategies if type(strategy).locks is not Strategy.locks)
-    yield from part.handler.outside
+    strategies = consumer.strategies_on(0)
+    yield from (strategy for strategy in strategies if type(strategy).locks is not Strategy.locks)
+    yield from consumer.parts[0].handler.outside

@@ -92,6 +92,12 @@ class Chain:
         ]
         self.max_batch = min(limits, default=None)
 
+    @property
+    def has_hooks(self) -> bool:
+        """Whether a strategy does more than decide: such hooks may block."""
+        hooks = (self.reserves, self.loads, self.records, self.saves)
+        return any((*hooks, self.confirms, self.committeds, self.releases))
+
     def reserve(self, unit: Unit) -> InfrastructureError | StrategyBug | None:
         """Let every strategy reserve; returns why the unit cannot run."""
         try:

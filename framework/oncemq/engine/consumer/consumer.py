@@ -180,7 +180,7 @@ class Consumer:
             refusal = delivery.refusal
             return reject(str(refusal), error=refusal, code=refusal.reason)
         if delivery.crashes:
-            most = self.plan.retry.attempts_of(delivery.message.headers)
+            most = self.plan.retry_of(delivery).attempts_of(delivery.message.headers)
             if delivery.message.attempt - 1 + delivery.crashes >= most:
                 return self._verdict_on_deaths(delivery)
         return None
@@ -203,7 +203,10 @@ class Consumer:
             forget_error(earlier)
         if verdict.outcome is not Outcome.RETRY or verdict.delay is not None or verdict.untried:
             return verdict
-        if delivery.suspect or delivery.immediate >= self.plan.retry.for_error(verdict.error).immediate:
+        if (
+            delivery.suspect
+            or delivery.immediate >= self.plan.retry_of(delivery).for_error(verdict.error).immediate
+        ):
             return verdict
         delivery.immediate += 1
         self._between_tries[delivery] = verdict
@@ -332,7 +335,9 @@ class Consumer:
             detail=self.plan.redact(detail or trouble),
             exclusive=any(lane.exclusive for lane in self.lanes),
             figures={
-                name: value for strategy in self.plan.strategies for name, value in strategy.figures().items()
+                name: value
+                for strategy in self.plan.strategies_on(0)
+                for name, value in strategy.figures().items()
             },
             pauses=ordered,
         )

@@ -9,6 +9,7 @@ from oncemq.ledger.records.suspects import names_of, overruns
 from oncemq.message.envelope import Delivery, Envelope
 from oncemq.message.headers import CONTENT_ENCODING
 from oncemq.message.reader import Reader
+from oncemq.message.routed_reader import RoutedReader
 from oncemq.message.signed_history import HistoryKeys, without_history
 
 REFUSED_KEY = "\0refused"
@@ -37,6 +38,7 @@ class Intake:
         forged: Callable[[Delivery], None] = lambda _delivery: None,
     ) -> None:
         self._reader = reader
+        self._routed = reader if isinstance(reader, RoutedReader) else None
         self._keys = keys
         self._place = place
         self._forged = forged
@@ -82,7 +84,8 @@ class Intake:
         return self._keys.signed(headers, self._place, identity, delivery.message.body)
 
     def _read(self, delivery: Delivery) -> tuple[Envelope, Any]:
-        read = self._reader.read(delivery.message)
+        routed = self._routed
+        read = self._reader.read(delivery.message) if routed is None else self._with_route(routed, delivery)
         # What is parked comes from the ledger, which only we write.
         if self._keys is None or delivery.source is not None:
             return read
@@ -92,7 +95,12 @@ class Intake:
         delivery.message = believed or without_history(delivery.message)
         if believed is None:
             self._forged(delivery)
-        return self._reader.read(delivery.message)
+        return self._reader.read(delivery.message) if routed is None else self._with_route(routed, delivery)
+
+    @staticmethod
+    def _with_route(reader: RoutedReader, delivery: Delivery) -> tuple[Envelope, Any]:
+        delivery.route, envelope, payload = reader.read_with_route(delivery.message)
+        return envelope, payload
 
     def suspect(self, delivery: Delivery) -> None:
         """Mark the delivery if a process has died on it, or may have."""

@@ -35,6 +35,10 @@ class ShardPauses:
         self._gates = [PauseGate(clock) for _ in range(layout.shards)]
         self._troubles: dict[int, InfrastructureError] = {}
 
+    def shard_of(self, delivery: Delivery) -> int:
+        """Return the shard of a message."""
+        return self._layout.shard_of(delivery.key)
+
     def wait_for(self, delivery: Delivery) -> Verdict | None:
         """Return the deferral of a message whose shard is unavailable; None when it may run."""
         left = self._gates[self._layout.shard_of(delivery.key)].left()

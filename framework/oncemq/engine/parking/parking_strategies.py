@@ -63,7 +63,7 @@ def parking_of(
 ) -> ParkedMessages | None:
     """Return the store of this consumer's parked messages; None where none can be parked."""
     kind = InstanceMessages if plan.subscription.broadcast is not None else ParkedMessages
-    parks = plan.hold_key or any(strategy.parks for strategy in plan.strategies)
+    parks = plan.hold_key or any(strategy.parks for strategy in plan.strategies_on(0))
     if engine is None or not (parks or kind is InstanceMessages):
         return None
     return kind(plan.scope, engine, clock, adapter, plan.subscription, understand, queued, running)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from oncemq.common.clock import Clock
-from oncemq.engine.rates.rate_limit import RateLimit, burst_of
+from oncemq.engine.rates.rate_limit import Limit, RateLimit, burst_of
 from oncemq.engine.rates.rule import RateRule
 from oncemq.errors import RedisRefused, RedisUnavailable
 from oncemq.redis.call import Call, Script
@@ -148,3 +148,18 @@ class SharedRate:
             now = self._clock.monotonic()
             under_way = now - self._asked_at if self._asking.locked() else 0.0
             return max(0.001, under_way, self._ask_at - now)
+
+
+def limit_of(
+    rule: RateRule | None,
+    redis: RedisClient | None,
+    scope: str,
+    clock: Clock,
+    warned: Callable[[str], None],
+) -> Limit | None:
+    """Return the limit that a consumer declares; None without one. See `SharedRate` for the arguments."""
+    if rule is None:
+        return None
+    if not rule.shared or redis is None:
+        return RateLimit(rule.limit, clock, rule.burst)
+    return SharedRate(rule, redis, scope, clock, warned)

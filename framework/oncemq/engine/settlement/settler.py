@@ -77,7 +77,7 @@ class Settler:
     Args:
         consumer: the consumer's name.
         adapter: the broker, or the router before it.
-        policy: attempts and pauses.
+        policy: attempts and pauses, of a message.
         clock: the source of time.
         observers: notified of every retry, dead letter and failed settlement.
         dead: called with (delivery, code, reason) of stored dead letters, those of a unit together.
@@ -96,7 +96,7 @@ class Settler:
         self,
         consumer: str,
         adapter: Settling,
-        policy: RetryPolicy,
+        policy: Callable[[Delivery], RetryPolicy],
         clock: Clock,
         observers: Observers,
         dead: Callable[[Sequence[tuple[Delivery, str, str]]], None],
@@ -167,7 +167,11 @@ class Settler:
             elif verdict.outcome is Outcome.RETRY and not self.exhausted(delivery, verdict.error):
                 later.append(self._as_later(delivery, verdict))
             else:
-                code = self._exhausted_by(verdict) if verdict.outcome is Outcome.RETRY else verdict.code
+                code = (
+                    self._exhausted_by(delivery, verdict)
+                    if verdict.outcome is Outcome.RETRY
+                    else verdict.code
+                )
                 dead.append((self._as_dead(delivery, verdict, code), verdict, code))
         if waiting:
             dead += self._send_later(waiting)[1]
@@ -194,12 +198,13 @@ class Settler:
 
     def exhausted(self, delivery: Delivery, error: BaseException | None = None) -> bool:
         """Return whether the attempt that just ended, with `error`, was the last one."""
-        most = self._policy.for_error(error).attempts_of(delivery.message.headers)
+        most = self._policy(delivery).for_error(error).attempts_of(delivery.message.headers)
         return delivery.message.attempt + delivery.crashes >= most
 
-    def _exhausted_by(self, verdict: Verdict) -> str:
-        policy = self._policy.for_error(verdict.error)
-        return NOT_RETRIED if policy is not self._policy and policy.attempts == 1 else EXHAUSTED
+    def _exhausted_by(self, delivery: Delivery, verdict: Verdict) -> str:
+        usual = self._policy(delivery)
+        policy = usual.for_error(verdict.error)
+        return NOT_RETRIED if policy is not usual and policy.attempts == 1 else EXHAUSTED
 
     def hand_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return deliveries to the broker that were never started."""
@@ -294,9 +299,8 @@ class Settler:
 
     def _later(self, delivery: Delivery, verdict: Verdict, delay: timedelta | None) -> RetryRequest:
         attempt = delivery.message.attempt
-        pause = (
-            delay if delay is not None else self._policy.for_error(verdict.error).pause(attempt, self._draw)
-        )
+        policy = self._policy(delivery).for_error(verdict.error)
+        pause = delay if delay is not None else policy.pause(attempt, self._draw)
         carried = self._headers(delivery, attempt + 1) | self._failed(delivery, verdict)
         return RetryRequest(delivery, pause, self._sign(delivery, carried))
 

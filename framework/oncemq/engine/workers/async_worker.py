@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncemq.common.sharding import Layout
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import PROCEED, RETURNED, Outcome, Verdict
 from oncemq.engine.base.items import make_items
@@ -19,7 +18,8 @@ from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.settlement.settler import Settler
 from oncemq.engine.workers.direct_unit import before, handle_async, load_waits
 from oncemq.engine.workers.outcome_writer import LoopOutcomes, OutcomeWriter
-from oncemq.engine.workers.worker import ShardRuntime, TakeResult, Trouble, by_key
+from oncemq.engine.workers.placement import Placement
+from oncemq.engine.workers.worker import ShardRuntime, TakeResult, Trouble
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import TimeLimit
@@ -72,8 +72,8 @@ class AsyncWorker:
         seats: one for each message that may be in flight.
         alone: held while a crash suspect runs, so that no two run at once in this process.
         failed: called with errors that change nothing.
-        tracks: strategies, handler and finisher, per shard; hooks may block, so they run in threads.
-        layout: which shard a key belongs to; None without shards.
+        tracks: strategies, handler and finisher, by place; hooks may block, so they run in threads.
+        placement: where messages run.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class AsyncWorker:
         alone: threading.Lock,
         failed: Failed,
         tracks: Sequence[ShardRuntime],
-        layout: Layout | None,
+        placement: Placement,
     ) -> None:
         self._consumer = consumer
         self._settler = settler
@@ -92,8 +92,7 @@ class AsyncWorker:
         self._free = list(seats)
         self._alone = alone
         self._failed = failed
-        self._track = by_key(tracks, layout)
-        chain = tracks[0].chain
+        self._track = placement.select(tracks)
         self._outcomes: dict[OutcomeWriter, LoopOutcomes] = {}
         limit = consumer.plan.soft_limit
         self._soft = limit.total_seconds() if limit is not None else None
@@ -103,16 +102,7 @@ class AsyncWorker:
         self._leaving = False
         self._changed: asyncio.Event
         self._freed: asyncio.Event
-        self._blocking = bool(
-            consumer.plan.handler.publishes
-            or chain.reserves
-            or chain.loads
-            or chain.records
-            or chain.saves
-            or chain.confirms
-            or chain.committeds
-            or chain.releases
-        )
+        self._blocking = consumer.plan.handler.publishes or any(track.chain.has_hooks for track in tracks)
 
     def loop(self) -> None:
         """Work until stopped; messages in flight are finished first."""
@@ -181,7 +171,7 @@ class AsyncWorker:
         together: dict[OutcomeWriter, list[tuple[_KeyRun, InFlightSlot]]] = {}
         for deliveries in by_key.values():
             keyrun, seat = _KeyRun(deliveries), self._free.pop()
-            writer = self._track(deliveries[0].key).writer
+            writer = self._track(deliveries[0]).writer
             if writer is not None and self._may_start(deliveries[0]):
                 together.setdefault(writer, []).append((keyrun, seat))
             else:
@@ -207,7 +197,7 @@ class AsyncWorker:
         firsts = [keyrun.deliveries[0] for keyrun, _ in group]
         units = [self._consumer.unit([first], float("inf")) for first in firsts]
         try:
-            troubles = await asyncio.to_thread(self._track(firsts[0].key).chain.reserve_all, units)
+            troubles = await asyncio.to_thread(self._track(firsts[0]).chain.reserve_all, units)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -265,7 +255,7 @@ class AsyncWorker:
             self._alone.release()
 
     async def _run(self, delivery: Delivery, seat: InFlightSlot, reserved: _Reserved | None) -> Verdict:
-        track, shards = self._track(delivery.key), self._consumer.shards
+        track, shards = self._track(delivery), self._consumer.shards
         seat.recorder.index[0] = 1
         unit, trouble = reserved or (self._consumer.unit([delivery], float("inf")), None)
         try:
@@ -288,7 +278,7 @@ class AsyncWorker:
                 self._finished.units.append(unit)
 
     async def _handle(self, unit: Unit, delivery: Delivery, seat: InFlightSlot) -> Verdict:
-        plan, track = self._consumer.plan, self._track(delivery.key)
+        plan, track = self._consumer.plan, self._track(delivery)
         item = make_items([delivery], plan.reader)[0]
         run = track.finisher.run_of(unit, item)
         if track.writer is not None and not load_waits(track.chain, run):
@@ -361,7 +351,7 @@ class AsyncWorker:
 
     def _settle(self, finished: _Finished) -> None:
         for unit in finished.units:
-            self._track(unit.deliveries[0].key).chain.release(unit, self._failed)
+            self._track(unit.deliveries[0]).chain.release(unit, self._failed)
         pairs = finished.verdicts
         self._consumer.observers.judged(self._consumer.plan.name, pairs)
         self._settler.settle(pairs)

@@ -103,7 +103,8 @@ class LoopWorker(Worker):
 
     def take(self) -> list[Delivery]:
         """See Worker."""
-        gate, scheduler, most = self._consumer.gate, self._consumer.scheduler, self._most() * self._shards()
+        gate, scheduler = self._consumer.gate, self._consumer.scheduler
+        most = self._most() * self._placement.places
         if gate.left():
             in_thread(gate.wait)
         return scheduler.take(most, 0.0) or in_thread(scheduler.take, most, TAKE_TIMEOUT)

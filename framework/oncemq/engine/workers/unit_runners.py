@@ -76,7 +76,7 @@ def transactional(
         shop.observers.failed,
         shop.point,
         shop.relays[shard],
-        [table for strategy in plan.strategies for table in strategy.tables(MetaData())],
+        [table for strategy in plan.strategies_on(0) for table in strategy.tables(MetaData())],
         isolate=plan.isolate,
         commits=told.commits,
     )

@@ -1,13 +1,11 @@
 """Worker thread of a consumer: takes ready messages, runs them as units, settles, and releases their keys."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
 
-from oncemq.common.sharding import Layout
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import RETURNED, Outcome, Verdict
@@ -20,6 +18,7 @@ from oncemq.engine.settlement.background_settler import Settles
 from oncemq.engine.workers.direct_unit import Finisher
 from oncemq.engine.workers.failure_isolation import UnitResult
 from oncemq.engine.workers.outcome_writer import OutcomeWriter
+from oncemq.engine.workers.placement import Placement
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.envelope import Delivery
@@ -85,7 +84,7 @@ class Worker:
         alone: held while a crash suspect runs, so that no two run at once in this process.
         unit_time: the intended duration of a unit in seconds.
         batch_limit: the most messages in a unit.
-        layout: which shard a key belongs to; a unit is on one shard.
+        placement: where messages run; a unit is in one place.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Worker:
         alone: AbstractContextManager[object],
         unit_time: float,
         batch_limit: int,
-        layout: Layout | None = None,
+        placement: Placement,
     ) -> None:
         self._consumer = consumer
         self._execute = execute
@@ -106,8 +105,9 @@ class Worker:
         self._batch = BatchSize(unit_time, batch_limit)
         self._failures = FailureRate()
         self._undoing = SavepointPolicy()
-        self._layout = layout
-        self._tries_at_once = consumer.plan.retry.tries_at_once
+        self._placement = placement
+        retries = [consumer.plan.retry, *(route.retry for route in consumer.plan.routes)]
+        self._tries_at_once = any(retry.tries_at_once for retry in retries)
         self._run = self._segment if consumer.shards is None else self._on_shard
 
     def loop(self) -> None:
@@ -134,7 +134,7 @@ class Worker:
         """Return the next messages once units may run; none if there are none for a moment."""
         consumer = self._consumer
         consumer.gate.wait()
-        most = self._most() * self._shards()
+        most = self._most() * self._placement.places
         return consumer.scheduler.take(most, TAKE_TIMEOUT, consumer.plan.workers)
 
     @staticmethod
@@ -163,32 +163,26 @@ class Worker:
 
         A direct unit repeats the steps after its handlers until their shard answers: keys of others must not wait for that.
         """
-        if self._layout is None or self._consumer.plan.effects is Effects.DATABASE:
+        consumer = self._consumer
+        if consumer.shards is None or consumer.plan.effects is Effects.DATABASE:
             return taken
-        shard = self._layout.shard_of(taken[0].key)
-        mine = [delivery for delivery in taken if self._layout.shard_of(delivery.key) == shard]
-        others = [delivery for delivery in taken if self._layout.shard_of(delivery.key) != shard]
+        shard_of = consumer.shards.shard_of
+        shard = shard_of(taken[0])
+        mine = [delivery for delivery in taken if shard_of(delivery) == shard]
+        others = [delivery for delivery in taken if shard_of(delivery) != shard]
         if others:
-            self._consumer.scheduler.done(others, others)
+            consumer.scheduler.done(others, others)
         return mine
 
     def _most(self) -> int:
         return self._failures.cap(self._batch.limit)
-
-    def _shards(self) -> int:
-        return 1 if self._layout is None else self._layout.shards
-
-    def _segments(self, taken: list[Delivery]) -> Iterator[list[Delivery]]:
-        if self._layout is None:
-            return segments(taken)
-        return split(segments(taken), self._layout, self._most())
 
     def work(self, taken: list[Delivery]) -> None:
         """Bring every delivery of `taken` to settlement, or back to its queue."""
         hands = TakeResult()
         trouble: Trouble | None = None
         try:
-            for segment in self._segments(taken):
+            for segment in self._placement.units(taken, self._most()):
                 ready, behind = may_run(segment, {}, hands.held)
                 hands.back += behind
                 if trouble is not None:
@@ -314,38 +308,6 @@ def cut_short(pairs: Sequence[tuple[Delivery, Verdict]]) -> int:
     return cut
 
 
-def split(whole: Iterator[list[Delivery]], layout: Layout, limit: int) -> Iterator[list[Delivery]]:
-    """Yield units of one shard each, of at most `limit` messages; a key's messages stay in order."""
-    for together in whole:
-        shards: dict[int, list[Delivery]] = {}
-        for delivery in together:
-            shards.setdefault(layout.shard_of(delivery.key), []).append(delivery)
-        for mine in shards.values():
-            yield from (mine[start : start + limit] for start in range(0, len(mine), limit))
-
-
-def segments(taken: list[Delivery]) -> Iterator[list[Delivery]]:
-    """Yield the units of one take: crash suspects alone, all others together, then the refused ones, which run nowhere.
-
-    A refused message in the middle must not divide a unit: each part would pay for a transaction.
-    """
-    together: list[Delivery] = []
-    refused: list[Delivery] = []
-    for delivery in taken:
-        if delivery.suspect:
-            yield from filter(None, (together, refused))
-            together, refused = [], []
-            yield [delivery]
-        elif delivery.refusal is not None:
-            refused.append(delivery)
-        else:
-            together.append(delivery)
-    yield from filter(None, (together, refused))
-
-
-Thing = TypeVar("Thing")
-
-
 @dataclass(frozen=True, slots=True)
 class ShardRuntime:
     """Hooks and handler for direct messages of one shard.
@@ -363,20 +325,13 @@ class ShardRuntime:
     writer: OutcomeWriter | None = None
 
 
-def by_key(things: Sequence[Thing], layout: Layout | None) -> Callable[[str], Thing]:
-    """Return a function that selects the entry of a key's shard."""
-    if layout is None:
-        (only,) = things
-        return lambda _key: only
-    return lambda key: things[layout.shard_of(key)]
-
-
-def by_unit(executes: Sequence[Execute], layout: Layout | None) -> Execute:
-    """Return the function that runs a unit on its shard."""
-    if layout is None:
+def by_unit(executes: Sequence[Execute], placement: Placement) -> Execute:
+    """Return the function that runs a unit in its place."""
+    if placement.places == 1:
         return executes[0]
+    select = placement.select(executes)
 
     def execute(unit: Unit) -> UnitResult:
-        return executes[layout.shard_of(unit.deliveries[0].key)](unit)
+        return select(unit.deliveries[0])(unit)
 
     return execute

@@ -87,6 +87,10 @@ class ClaimReader(Reader):
         """
         return super().read(self._whole(message))
 
+    def read_decoded(self, message: Message, body: Any) -> tuple[Envelope, Any]:
+        """Return the envelope of a message with this decoded body, and the body; as `read`."""
+        return super().read_decoded(self._whole(message), body)
+
     def decode(self, message: Message) -> Any:
         """Return the body decoded again, sharing nothing with an earlier result; as `read`."""
         return super().decode(self._whole(message))

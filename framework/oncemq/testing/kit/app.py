@@ -19,7 +19,7 @@ from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.plan import Substitutes
 from oncemq.contracts.adapter import Adapter, Refused
 from oncemq.contracts.broker_queries import PruningAdapter, names_of
-from oncemq.engine.plan import AppPlan, ConsumerPlan
+from oncemq.engine.plan import AppPlan, ConsumerPlan, Part
 from oncemq.engine.publishers.app_publisher import AppPublisher, NewMessage
 from oncemq.message.claims.store import Store
 from oncemq.message.envelope import OutgoingMessage
@@ -163,12 +163,14 @@ class TestApp:
         return replace(
             consumer,
             handler=self._recorder.recording(consumer.handler),
-            more_parts=tuple(
-                replace(part, handler=self._recorder.recording(part.handler)) for part in consumer.more_parts
-            ),
+            more_parts=self._recorded(consumer.more_parts),
+            more_chains=tuple(map(self._recorded, consumer.more_chains)),
             subscription=subscription,
             rate=None,
         )
+
+    def _recorded(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        return tuple(replace(part, handler=self._recorder.recording(part.handler)) for part in parts)
 
     def _new_process(self, plan: AppPlan) -> SteppedProcess | ThreadedProcess:
         if self._real:

@@ -167,7 +167,7 @@ DEFECTS = (
         "A message that a process died on runs in a unit of its own.",
         [
             Edit(
-                "framework/oncemq/engine/workers/worker.py",
+                "framework/oncemq/engine/workers/placement.py",
                 "        if delivery.suspect:\n            yield from filter",
                 "        if False:\n            yield from filter",
             )

@@ -4,6 +4,7 @@ from defects.defect import Defect, Edit
 
 SCHEDULER = "framework/oncemq/engine/consumer/scheduler.py"
 SCHEDULING = "tests/unit/engine/consumer/test_scheduler.py"
+ROUTES = "tests/unit/handler/test_route_settings.py"
 PARTITIONS = "tests/suites/rabbitmq/test_partitions.py"
 
 DEFECTS = (
@@ -24,6 +25,38 @@ DEFECTS = (
             )
         ],
         [f"{SCHEDULING}::test_a_late_arrival_does_not_overtake_what_waited_before"],
+    ),
+    Defect(
+        "route-overtakes-a-route",
+        "A message with another chain of strategies does not run before an earlier one of its key.",
+        [
+            Edit(
+                "framework/oncemq/engine/workers/placement.py",
+                "after = last.get(delivery.key, 0)",
+                "after = 0",
+            )
+        ],
+        [
+            "tests/unit/engine/workers/test_placement.py::test_a_message_never_runs_before_an_earlier_one_of_its_key"
+        ],
+    ),
+    Defect(
+        "route-without-the-order",
+        "A route with strategies of its own has those that order the messages of a key.",
+        [
+            Edit(
+                "framework/oncemq/config/build/consumers/route_rules.py",
+                "for name in usual.keys() - own.keys():",
+                "for name in ():",
+            )
+        ],
+        [f"{ROUTES}::test_what_routes_cannot_have_is_refused_at_its_line[leaves out the order]"],
+    ),
+    Defect(
+        "identity-of-another-route",
+        "No message of a route with a key or identity of its own counts as a copy of another route's message.",
+        [Edit("framework/oncemq/config/build/reader.py", 'value if own else ""', '""')],
+        [f"{ROUTES}::test_key_and_identity_may_differ_by_route"],
     ),
     Defect(
         "returned-go-to-the-end",

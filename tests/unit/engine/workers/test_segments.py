@@ -1,7 +1,7 @@
 """How a take is cut into units."""
 
 from oncemq.common.sharding import Layout
-from oncemq.engine.workers.worker import segments, split
+from oncemq.engine.workers.placement import segments, split
 from oncemq.errors import MissingKey
 from oncemq.message.envelope import Delivery, Message
 

@@ -1,13 +1,15 @@
 """Finds the functions of a consumer's handler or routes, and binds their arguments."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from oncemq.common.redaction import Redactor
 from oncemq.config.build.around_handlers import (
     require_payload,
     with_spans,
 )
+from oncemq.config.build.consumers.chains import Chains
+from oncemq.config.build.consumers.context import BuildContext
 from oncemq.config.build.importing import import_object, reference_of
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue
@@ -23,10 +25,6 @@ from oncemq.handler.signature import Getter
 from oncemq.handler.upcasting import Upcast
 from oncemq.ledger.database.async_engine import async_driver
 from oncemq.message.expressions import compile_expression
-
-if TYPE_CHECKING:
-    pass
-from oncemq.config.build.consumers.context import BuildContext
 
 OTHERS: Final = ""
 """Stands for the handler of `otherwise` among the values of routes, none of which is empty."""
@@ -54,7 +52,8 @@ def _path_of(name: str, settled: ConsumerSettings) -> tuple[str | int, ...]:
     """Return the path in the file of a handler, by the option or the value that names it."""
     if settled.routes is None:
         return settled.path(name)
-    return (*settled.path("routes"), name or OTHERWISE)
+    below = settled.routes.path(name or OTHERWISE)
+    return (*settled.path("routes"), *below[1:])
 
 
 def find_function(named: Any, path: tuple[str | int, ...], around: BuildContext) -> Any:
@@ -71,25 +70,26 @@ def find_function(named: Any, path: tuple[str | int, ...], around: BuildContext)
     return found
 
 
+def _provided(chain: list[Strategy]) -> dict[type, Getter]:
+    return {wanted: give for strategy in chain for wanted, give in strategy.provides().items()}
+
+
 def bind_handlers(
     functions: Mapping[str, Any],
-    chain: Sequence[Strategy],
+    chains: Chains,
     settled: ConsumerSettings,
     around: BuildContext,
     publishers: Publishers,
     upcast: Upcast | None,
 ) -> BoundHandler | None:
     """Return the consumer's handler with its arguments filled, or None; the reasons are reported."""
-    provided: dict[type, Getter] = {
-        wanted: give for strategy in chain for wanted, give in strategy.provides().items()
-    } | {Publisher: publishers.of_item}
     bound_by, named = dict[str, BoundHandler](), _named_handlers(settled)
     for value, function in functions.items():
         try:
             bound = bind(
                 function,
                 name=reference_of(function, named[value]),
-                provided=provided,
+                provided=_provided(chains.of(value)) | {Publisher: publishers.of_item},
                 shared={Publisher: publishers.of_run},
                 effects=settled.effects,
                 body_format=settled.format,
