@@ -14,8 +14,8 @@ from oncemq.contracts.adapter import AdapterScope, Subscription
 from oncemq_adapters.rocketmq import RocketMQAdapter
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.native.groups import members, register
-from oncemq_adapters.rocketmq.properties import UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.operations import Operations
+from oncemq_adapters.rocketmq.remoting.protocol.properties import UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 QUEUES = 8

@@ -10,8 +10,8 @@ from oncemq.contracts.adapter import DeadLetterRequest
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.testing.adapter_suite.bench import Bench, later
-from oncemq_adapters.rocketmq.properties import to_text
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.properties import to_text
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
 from services.servers.rocketmq import RocketMQ
 from support.brokers.rocketmq_grpc import ProxiedGrpc

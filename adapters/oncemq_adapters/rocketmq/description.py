@@ -5,7 +5,12 @@ from typing import Any
 
 from oncemq.contracts.adapter import Subscription
 from oncemq.contracts.descriptions import ServerDescription, SubscriptionDescription, TopicDescription
-from oncemq_adapters.rocketmq.names import TopicOptions, dead_topic, group_of, parse_topic, retry_topic
+from oncemq_adapters.rocketmq.names import (
+    TopicOptions,
+    group_of,
+    parse_topic,
+)
+from oncemq_adapters.rocketmq.remoting.protocol.names import dead_topic, retry_topic
 
 _OF_PROXY = "message_type"
 """The only topic option that one driver alone has: what a proxy makes a missing topic for."""

@@ -1,45 +1,36 @@
-"""Names on RocketMQ: a topic's real name, its options, and the names that belong to a group."""
+"""Options of topics and groups of RocketMQ, understood: real names, what is subscribed to, where a group begins."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import Subscription
 from oncemq.contracts.broker_queries import PrivateNames, group_on_topic
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
+from oncemq_adapters.rocketmq.remoting.protocol.names import (
+    ALLOCATIONS,
+    AVERAGELY,
+    FIRST,
+    LAST,
+    LONGEST_GROUP,
+    LONGEST_TOPIC,
+    RETRY_PREFIX,
+    Selection,
+    in_namespace,
+)
 
-RETRY_PREFIX = "%RETRY%"
-DEAD_PREFIX = "%DLQ%"
 INSTEAD = {
     "declare": "RocketMQ has topics and groups alone: write create: true at the topic to have missing ones made, create: false to "
     "have them refused; existing ones are used as they are"
 }
 """What to write instead of another broker's options."""
 KNOWN = ("topic_name", "tags", "start", "fifo", "create", "queues", "allocation", "filter")
-AVERAGELY, BY_CIRCLE, CONSISTENT_HASH = "Averagely", "AveragelyByCircle", "ConsistentHash"
-ALLOCATIONS = (AVERAGELY, BY_CIRCLE, CONSISTENT_HASH)
-"""Rules by which members divide queues: the ends of the names of Java's classes `AllocateMessageQueue…`."""
-FIRST, LAST = "first", "last"
-LONGEST_TOPIC = 127
-LONGEST_GROUP = 255
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TAG = re.compile(r"[^|\s\x01\x02]+")
-
-
-class Selection(NamedTuple):
-    """Which messages of a topic a group subscribes to.
-
-    Args:
-        text: an expression that brokers understand.
-        kind: its language: tags, or SQL92 over the messages' properties.
-    """
-
-    text: str = "*"
-    kind: str = "TAG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +65,6 @@ class TopicOptions:
         if self.filter:
             return Selection(self.filter, "SQL92")
         return Selection(" || ".join(sorted(self.tags)) or "*")
-
-
-def in_namespace(namespace: str, name: str) -> str:
-    """Return the name as it is on the broker."""
-    return f"{namespace}%{name}" if namespace else name
-
-
-def retry_topic(group: str) -> str:
-    """Return the topic through which a group's retries come, by the group's real name."""
-    return RETRY_PREFIX + group
-
-
-def dead_topic(group: str) -> str:
-    """Return the topic in which a group's dead letters lie, by the group's real name."""
-    return DEAD_PREFIX + group
 
 
 def parse_topic(topic: str, options: Mapping[str, Any], namespace: str) -> TopicOptions:

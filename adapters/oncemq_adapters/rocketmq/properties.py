@@ -13,18 +13,25 @@ from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage, make_message
 from oncemq.message.headers import ATTEMPT, FIRST_FAILED_AT, MESSAGE_ID, PUBLISHED_AT, attempt_of, time_of
-
-NAME_END, VALUE_END = "\x01", "\x02"
-LONGEST = 32767
-"""Bytes of all properties of a message."""
+from oncemq_adapters.rocketmq.remoting.protocol.properties import (
+    ATTEMPTS,
+    DEAD_ORIGIN_ID,
+    DEAD_ORIGIN_TOPIC,
+    KEYS,
+    LONGEST,
+    MOST_ATTEMPTS,
+    NAME_END,
+    ORIGIN_ID,
+    ORIGIN_TOPIC,
+    TAGS,
+    UNIQUE_ID,
+    VALUE_END,
+    to_text,
+)
 
 ROOM_FOR_MARKS = 600
 """Bytes for what says to RocketMQ where a copy comes from."""
 
-KEYS, TAGS, UNIQUE_ID = "KEYS", "TAGS", "UNIQ_KEY"
-ORIGIN_TOPIC, ORIGIN_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
-ATTEMPTS, MOST_ATTEMPTS = "RECONSUME_TIME", "MAX_RECONSUME_TIMES"
-DEAD_ORIGIN_TOPIC, DEAD_ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 TAGS_HEADER = "tags"
 ESCAPED = f"{names.PREFIX}escaped"
 EXACT_KEYS = f"{names.PREFIX}keys"
@@ -65,21 +72,6 @@ _RESERVED = _OURS | _HISTORY
 _FORGEABLE = names.HISTORY | {
     *(ORIGIN_TOPIC, ORIGIN_ID, ATTEMPTS, MOST_ATTEMPTS, DEAD_ORIGIN_TOPIC, DEAD_ORIGIN_ID)
 }
-
-
-def to_text(properties: Mapping[str, str]) -> str:
-    """Return properties as they stand in a request."""
-    return "".join([f"{name}{NAME_END}{value}{VALUE_END}" for name, value in properties.items()])
-
-
-def from_text(text: str) -> dict[str, str]:
-    """Return properties as they stand in a message; parts that are none are left out."""
-    found = {}
-    for part in text.split(VALUE_END):
-        name, mark, value = part.partition(NAME_END)
-        if mark:
-            found[name] = value
-    return found
 
 
 def by_stranger(properties: Mapping[str, str]) -> Mapping[str, str]:

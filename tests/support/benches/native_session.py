@@ -8,15 +8,15 @@ import pytest
 
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.librocketmq.frames import Identity
-from oncemq_adapters.rocketmq.names import retry_topic
 from oncemq_adapters.rocketmq.native import session as module
 from oncemq_adapters.rocketmq.native import settlement
 from oncemq_adapters.rocketmq.native.inbox import Inbox
 from oncemq_adapters.rocketmq.native.message_reader import Found
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.session import Session
-from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.names import retry_topic
+from oncemq_adapters.rocketmq.remoting.protocol.properties import ORIGIN_TOPIC, UNIQUE_ID
 
 RETRIES = retry_topic("group")
 

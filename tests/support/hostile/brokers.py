@@ -24,10 +24,11 @@ from oncemq_adapters.rabbitmq.messages.field_tables import (
 from oncemq_adapters.rabbitmq.messages.forwarding import replayed
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.names import parse_topic
-from oncemq_adapters.rocketmq.properties import TAGS_HEADER, to_text
+from oncemq_adapters.rocketmq.properties import TAGS_HEADER
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.properties import to_text
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
 from support.brokers.rabbitmq import connect
 from support.hostile.amqp import send

@@ -9,10 +9,11 @@ from oncemq.contracts.adapter import Subscription
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import ConfigError
 from oncemq_adapters.rocketmq.checks import KEPT, check_routes
-from oncemq_adapters.rocketmq.delays import LONGEST
 from oncemq_adapters.rocketmq.grpc.settings import Settings
 from oncemq_adapters.rocketmq.grpc.topics import read_proxied
-from oncemq_adapters.rocketmq.names import FIRST, group_of
+from oncemq_adapters.rocketmq.names import group_of
+from oncemq_adapters.rocketmq.remoting.producer.delays import LONGEST
+from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST
 
 NATIVE_ATTEMPTS = 16
 """Tries after which a proxy makes a dead letter by itself, unless the group says otherwise."""

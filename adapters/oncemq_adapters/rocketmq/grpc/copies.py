@@ -16,11 +16,7 @@ from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq_adapters.rocketmq.grpc.held_leases import Shelf
 from oncemq_adapters.rocketmq.grpc.requests import Sending
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
-from oncemq_adapters.rocketmq.names import dead_topic
 from oncemq_adapters.rocketmq.properties import (
-    KEYS,
-    TAGS,
-    UNIQUE_ID,
     by_stranger,
     check_size,
     for_burial,
@@ -29,11 +25,17 @@ from oncemq_adapters.rocketmq.properties import (
     read_message,
     refuse_unread,
     split_keys,
-    to_text,
 )
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LARGEST_BODY, kind_of
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import unpack as unpack_kind
+from oncemq_adapters.rocketmq.remoting.protocol.names import dead_topic
+from oncemq_adapters.rocketmq.remoting.protocol.properties import (
+    KEYS,
+    TAGS,
+    UNIQUE_ID,
+    to_text,
+)
 from oncemq_adapters.rocketmq.sealed_copies import opened, sealed
 
 _IDENTITY, _GZIP = 1, 2

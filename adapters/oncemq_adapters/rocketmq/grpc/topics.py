@@ -7,7 +7,8 @@ from typing import Any
 from oncemq.common.problems import Problem
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
-from oncemq_adapters.rocketmq.names import RETRY_PREFIX, TopicOptions, read_topic
+from oncemq_adapters.rocketmq.names import TopicOptions, read_topic
+from oncemq_adapters.rocketmq.remoting.protocol.names import RETRY_PREFIX
 
 OWN = ("filter", "message_type")
 TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")

@@ -22,7 +22,7 @@ from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import ConfigError, MissingExtra
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.address import Address, parse_address
-from oncemq_adapters.rocketmq.names import AVERAGELY, TopicOptions, read_topic
+from oncemq_adapters.rocketmq.names import TopicOptions, read_topic
 from oncemq_adapters.rocketmq.native import settlement
 from oncemq_adapters.rocketmq.native.groups import register
 from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
@@ -37,6 +37,7 @@ from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import dead_copy, retry_copy
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.names import AVERAGELY
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 PACKAGE = "rocketmq-client-python"

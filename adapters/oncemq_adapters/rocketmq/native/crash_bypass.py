@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import NamedTuple
 
-from oncemq_adapters.rocketmq.names import FIRST
 from oncemq_adapters.rocketmq.native.inbox import Held
 from oncemq_adapters.rocketmq.native.message_reader import PULLED
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
@@ -21,6 +20,7 @@ from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import UNPACKED_AT_ONCE, StoredMessage, decode
+from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST
 
 _SIZE = struct.Struct(">i")
 _FLAGS_AT = 36

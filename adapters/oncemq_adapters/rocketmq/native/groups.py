@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from oncemq_adapters.rocketmq.names import TopicOptions, retry_topic
+from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic, new_group
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
@@ -11,6 +11,7 @@ from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, loose_json
+from oncemq_adapters.rocketmq.remoting.protocol.names import retry_topic
 
 
 def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> None:

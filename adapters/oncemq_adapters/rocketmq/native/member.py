@@ -20,14 +20,13 @@ from oncemq.common.private_files import private_folder
 from oncemq.contracts.adapter import ConsumerHealth
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.address import Address
-from oncemq_adapters.rocketmq.names import TopicOptions, retry_topic
+from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.native.crash_bypass import PythonSession, heads_of
 from oncemq_adapters.rocketmq.native.groups import members, register
 from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
 from oncemq_adapters.rocketmq.native.message_reader import WholeMessages
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.session import Session, inbox_of
-from oncemq_adapters.rocketmq.properties import TAGS
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.protocol import codes
@@ -35,6 +34,8 @@ from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import ANSWER_WITHIN, Connection
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import producer_heartbeat_body
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.names import retry_topic
+from oncemq_adapters.rocketmq.remoting.protocol.properties import TAGS
 
 Resend = Callable[[Queue, str, Sequence[StoredMessage]], Sequence[StoredMessage]]
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import NamedTuple
 
-from oncemq_adapters.rocketmq.names import FIRST
 from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     commit_offset,
     committed_offset,
@@ -12,6 +11,7 @@ from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
 )
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST
 
 MANY = 4096
 

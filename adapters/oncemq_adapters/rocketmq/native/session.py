@@ -16,14 +16,18 @@ import structlog
 from oncemq.errors import BrokerError
 from oncemq_adapters.librocketmq.frames import Identity
 from oncemq_adapters.librocketmq.remembered import Remembered
-from oncemq_adapters.rocketmq.names import retry_topic
 from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
 from oncemq_adapters.rocketmq.native.message_reader import FAR, PULLED, WholeMessages
 from oncemq_adapters.rocketmq.native.process import LibraryProcess
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
-from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, TAGS, UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.names import retry_topic
+from oncemq_adapters.rocketmq.remoting.protocol.properties import (
+    ORIGIN_TOPIC,
+    TAGS,
+    UNIQUE_ID,
+)
 
 _MOST = 64
 

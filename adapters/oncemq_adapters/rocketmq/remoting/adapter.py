@@ -33,16 +33,13 @@ from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.answers import send_answers
 from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
-from oncemq_adapters.rocketmq.delays import LONGEST as LONGEST_DELAY
 from oncemq_adapters.rocketmq.description import RocketMQDescription
 from oncemq_adapters.rocketmq.names import (
-    FIRST,
     TopicOptions,
     group_of,
     parse_topic,
     private_names,
 )
-from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq.properties import with_headers
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
 from oncemq_adapters.rocketmq.remoting.broker_checks import (
@@ -61,10 +58,13 @@ from oncemq_adapters.rocketmq.remoting.dead_letters import DeadLetters
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import complaints
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.answers import answer_of
+from oncemq_adapters.rocketmq.remoting.producer.delays import LONGEST as LONGEST_DELAY
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.half_messages import HalfMessages
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import believed, dead_copy, retry_copy
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST
+from oncemq_adapters.rocketmq.remoting.protocol.properties import LONGEST as LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 

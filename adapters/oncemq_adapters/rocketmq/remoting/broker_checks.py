@@ -8,7 +8,6 @@ from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import BrokerRefused
 from oncemq_adapters.near_names import nearest
-from oncemq_adapters.rocketmq.delays import LEVELS
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
 from oncemq_adapters.rocketmq.remoting.admin.account_rights import consuming_problems, publishing_problems
@@ -19,6 +18,7 @@ from oncemq_adapters.rocketmq.remoting.admin.broker_settings import (
     take_stock,
 )
 from oncemq_adapters.rocketmq.remoting.operations import Operations
+from oncemq_adapters.rocketmq.remoting.producer.delays import LEVELS
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from oncemq.contracts.adapter import DeadLetter
 from oncemq.errors import BrokerError, BrokerRefused
-from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, dead_topic, retry_topic
-from oncemq_adapters.rocketmq.properties import TAGS, UNIQUE_ID, moment_of, read_message
+from oncemq_adapters.rocketmq.names import TopicOptions
+from oncemq_adapters.rocketmq.properties import moment_of, read_message
 from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     commit_offset,
     committed_offset,
@@ -30,6 +30,12 @@ from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.names import (
+    FIRST,
+    dead_topic,
+    retry_topic,
+)
+from oncemq_adapters.rocketmq.remoting.protocol.properties import TAGS, UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 _NAMED_TOGETHER = 500

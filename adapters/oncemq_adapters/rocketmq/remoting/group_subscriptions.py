@@ -9,13 +9,7 @@ from typing import Any
 
 from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerError, BrokerUnavailable
-from oncemq_adapters.rocketmq.names import (
-    ALLOCATIONS,
-    RETRY_PREFIX,
-    group_of,
-    in_namespace,
-    parse_topic,
-)
+from oncemq_adapters.rocketmq.names import group_of, parse_topic
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.operations import Operations
@@ -25,6 +19,11 @@ from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import BROADCASTING, SHARING
+from oncemq_adapters.rocketmq.remoting.protocol.names import (
+    ALLOCATIONS,
+    RETRY_PREFIX,
+    in_namespace,
+)
 
 _ANSWER_WITHIN = 3.0
 _LOOK_WITHIN = 5.0

@@ -10,7 +10,6 @@ import zstandard
 from oncemq.contracts.adapter import ParkedDeadLetter
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message
-from oncemq_adapters.rocketmq.properties import LONGEST, to_text
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import message_of
 from oncemq_adapters.rocketmq.remoting.dead_letters import _is_mark, _named_by
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
@@ -21,6 +20,7 @@ from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
     retry_copy,
 )
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, unpack
+from oncemq_adapters.rocketmq.remoting.protocol.properties import LONGEST, to_text
 
 ZSTD = 2
 FORGED = {

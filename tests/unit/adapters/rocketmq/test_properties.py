@@ -10,16 +10,18 @@ from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq.properties import (
-    LONGEST,
     check_size,
     for_next_hop,
     for_publishing,
     for_replay,
-    from_text,
     read_message,
     readable_headers,
-    to_text,
     with_headers,
+)
+from oncemq_adapters.rocketmq.remoting.protocol.properties import (
+    LONGEST,
+    from_text,
+    to_text,
 )
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -8,7 +8,6 @@ import pytest
 from oncemq.contracts.adapter import RetryRequest
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery
-from oncemq_adapters.rocketmq.properties import LONGEST, to_text
 from oncemq_adapters.rocketmq.remoting.adapter import _marked
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import message_of
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
@@ -17,6 +16,7 @@ from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
     retry_copy,
 )
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, unpack
+from oncemq_adapters.rocketmq.remoting.protocol.properties import LONGEST, to_text
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 from oncemq_adapters.rocketmq.sealed_copies import opened
 

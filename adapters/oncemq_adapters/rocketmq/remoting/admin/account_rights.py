@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from oncemq.common.problems import Problem
-from oncemq_adapters.rocketmq.names import TopicOptions, retry_topic
+from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browsing_fields
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied, is_forbidden
+from oncemq_adapters.rocketmq.remoting.protocol.names import retry_topic
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
 
 _PROBE = "oncemq-check"

@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from oncemq.errors import BrokerRefused
-from oncemq_adapters.rocketmq.delays import LONGEST
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.producer.delays import LONGEST
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from oncemq.errors import BrokerError
-from oncemq_adapters.rocketmq.names import FIRST, LAST
 from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     commit_offset,
     committed_offset,
@@ -21,6 +20,7 @@ from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST, LAST
 
 ROUNDS = 3
 """A broker loses one of two concurrent first commits of a group: they are checked again."""

@@ -3,12 +3,12 @@
 import re
 from datetime import datetime
 
-from oncemq_adapters.rocketmq.names import FIRST, LAST
 from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browsing_fields
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
+from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST, LAST
 
 
 def committed_offset(connection: Connection, group: str, topic: str, number: int) -> int | None:

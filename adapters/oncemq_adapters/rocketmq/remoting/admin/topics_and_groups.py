@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from oncemq.contracts.broker_queries import Backlog
 from oncemq.errors import BrokerRefused, BrokerUnavailable, Unroutable
-from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, retry_topic
+from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
 from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     committed_offset,
@@ -22,6 +22,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE, Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import client_check_body
+from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST, retry_topic
 
 _READ_AND_WRITE = 6
 

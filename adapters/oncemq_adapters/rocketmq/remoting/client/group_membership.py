@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from oncemq.errors import BrokerError
-from oncemq_adapters.rocketmq.names import Selection
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import (
@@ -16,6 +15,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import (
     heartbeat_body,
     running_info_body,
 )
+from oncemq_adapters.rocketmq.remoting.protocol.names import Selection
 
 GOODBYE_WITHIN = 2.0
 

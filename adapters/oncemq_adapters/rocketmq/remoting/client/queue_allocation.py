@@ -4,9 +4,13 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 
-from oncemq_adapters.rocketmq.names import AVERAGELY, BY_CIRCLE, CONSISTENT_HASH
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import java_hash
+from oncemq_adapters.rocketmq.remoting.protocol.names import (
+    AVERAGELY,
+    BY_CIRCLE,
+    CONSISTENT_HASH,
+)
 
 _VIRTUAL_NODES = 10
 """Places of a member on the ring, as Java's client has by default."""

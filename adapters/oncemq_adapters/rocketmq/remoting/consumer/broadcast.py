@@ -11,7 +11,7 @@ from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.broadcast import Broadcast
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import BrokerError
-from oncemq_adapters.rocketmq.names import FIRST, TopicOptions
+from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin.offset_requests import first_offset, last_offset
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
@@ -19,6 +19,7 @@ from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, Progress
 from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import QueueLocks
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
+from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST
 
 RENEW_EVERY = 1.0
 """Seconds between two looks whether we are the process of the instance; several in its lease."""

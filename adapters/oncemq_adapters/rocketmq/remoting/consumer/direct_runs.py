@@ -11,8 +11,7 @@ from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest
 from oncemq.errors import BrokerError
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery
-from oncemq_adapters.rocketmq.names import DEAD_PREFIX
-from oncemq_adapters.rocketmq.properties import TAGS, for_replay
+from oncemq_adapters.rocketmq.properties import for_replay
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Subscriptions
@@ -20,6 +19,8 @@ from oncemq_adapters.rocketmq.remoting.producer.retry_copies import origin_of
 from oncemq_adapters.rocketmq.remoting.protocol.connection import DEFERRED, Deferred
 from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
+from oncemq_adapters.rocketmq.remoting.protocol.names import DEAD_PREFIX
+from oncemq_adapters.rocketmq.remoting.protocol.properties import TAGS
 
 DONE: Final = "CR_SUCCESS"
 LATER: Final = "CR_LATER"

@@ -15,7 +15,7 @@ from oncemq.contracts.adapter import ConsumerHealth, Sink, Subscription
 from oncemq.contracts.broadcast import Broadcast
 from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError
 from oncemq_adapters.rocketmq.address import Address
-from oncemq_adapters.rocketmq.names import FIRST, group_of, parse_topic, retry_topic
+from oncemq_adapters.rocketmq.names import group_of, parse_topic
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.group_membership import GroupMembership
@@ -42,6 +42,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.connection import Deferred
 from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import BROADCASTING, SHARING
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST, retry_topic
 
 _MOVE = re.compile(rb"(\{[^{}]*\})\s*:\s*(-?\d+)")
 

@@ -11,9 +11,14 @@ import structlog
 
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery
-from oncemq_adapters.rocketmq.properties import KEYS, TAGS, UNIQUE_ID, first_id
+from oncemq_adapters.rocketmq.properties import first_id
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.properties import (
+    KEYS,
+    TAGS,
+    UNIQUE_ID,
+)
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 FLUSH_EVERY = 0.5

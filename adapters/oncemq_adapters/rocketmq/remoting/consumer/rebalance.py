@@ -9,7 +9,6 @@ from time import monotonic
 import structlog
 
 from oncemq.errors import BrokerError
-from oncemq_adapters.rocketmq.names import AVERAGELY
 from oncemq_adapters.rocketmq.remoting.admin.offset_requests import committed_offset
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
@@ -21,6 +20,7 @@ from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import QueueLocks
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, loose_json
+from oncemq_adapters.rocketmq.remoting.protocol.names import AVERAGELY
 
 
 class RetainedQueues:

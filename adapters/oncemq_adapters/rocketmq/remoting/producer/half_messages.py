@@ -20,8 +20,8 @@ from oncemq.contracts.transactional_messages import Decision, Held
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address
-from oncemq_adapters.rocketmq.names import in_namespace, parse_topic
-from oncemq_adapters.rocketmq.properties import check_size, for_publishing, to_text
+from oncemq_adapters.rocketmq.names import parse_topic
+from oncemq_adapters.rocketmq.properties import check_size, for_publishing
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import connect_all, ensure_topic
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
@@ -34,6 +34,8 @@ from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied, surfaced
 from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame, MalformedFrame
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import producer_heartbeat_body
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import decode
+from oncemq_adapters.rocketmq.remoting.protocol.names import in_namespace
+from oncemq_adapters.rocketmq.remoting.protocol.properties import to_text
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, pack, send_fields
 
 _HALF: Final = 4

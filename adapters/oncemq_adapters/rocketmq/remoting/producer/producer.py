@@ -10,15 +10,15 @@ from threading import Semaphore
 from typing import TypeGuard
 
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
-from oncemq_adapters.rocketmq.delays import delay_properties
-from oncemq_adapters.rocketmq.properties import to_text
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
+from oncemq_adapters.rocketmq.remoting.producer.delays import delay_properties
 from oncemq_adapters.rocketmq.remoting.producer.ordered_sends import OrderedSend, Refusals, SendResults
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields, Request
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied, surfaced
+from oncemq_adapters.rocketmq.remoting.protocol.properties import to_text
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import (
     Outgoing,
     batch_body,

@@ -6,15 +6,7 @@ from datetime import timedelta
 
 from oncemq.contracts.adapter import ParkedDeadLetter
 from oncemq.message import headers as names
-from oncemq_adapters.rocketmq.names import retry_topic
 from oncemq_adapters.rocketmq.properties import (
-    ATTEMPTS,
-    DEAD_ORIGIN_ID,
-    DEAD_ORIGIN_TOPIC,
-    MOST_ATTEMPTS,
-    ORIGIN_ID,
-    ORIGIN_TOPIC,
-    TAGS,
     by_stranger,
     check_size,
     first_id,
@@ -24,6 +16,16 @@ from oncemq_adapters.rocketmq.properties import (
     for_replay,
 )
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.names import retry_topic
+from oncemq_adapters.rocketmq.remoting.protocol.properties import (
+    ATTEMPTS,
+    DEAD_ORIGIN_ID,
+    DEAD_ORIGIN_TOPIC,
+    MOST_ATTEMPTS,
+    ORIGIN_ID,
+    ORIGIN_TOPIC,
+    TAGS,
+)
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 from oncemq_adapters.rocketmq.sealed_copies import sealed
 

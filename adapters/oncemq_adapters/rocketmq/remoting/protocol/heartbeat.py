@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from oncemq_adapters.rocketmq.names import Selection
+from oncemq_adapters.rocketmq.remoting.protocol.names import Selection
 
 SHARING: Final = "CLUSTERING"
 BROADCASTING: Final = "BROADCASTING"

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, NoReturn
 from oncemq.message import headers as names
 from oncemq.message.decoding import Limits
 from oncemq_adapters.rocketmq.metadata import LONGEST_HEAD
-from oncemq_adapters.rocketmq.properties import from_text
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
+from oncemq_adapters.rocketmq.remoting.protocol.properties import from_text
 from oncemq_adapters.rocketmq.sealed_copies import opened
 
 LARGEST_BODY = Limits().body_bytes

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from oncemq_adapters.rocketmq.properties import to_text
 from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE, Place
+from oncemq_adapters.rocketmq.remoting.protocol.properties import to_text
 
 COMPRESS_FROM = 4096
 """Bytes, as Java's producer by default."""

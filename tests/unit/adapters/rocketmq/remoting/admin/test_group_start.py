@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from oncemq_adapters.rocketmq.names import FIRST, LAST
 from oncemq_adapters.rocketmq.remoting.admin import group_start
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST, LAST
 
 NEWEST = 50
 

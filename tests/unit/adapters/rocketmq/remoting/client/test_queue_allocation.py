@@ -1,7 +1,11 @@
 """Queues are divided as Java's classes divide them; the tests with Java's client compare both."""
 
-from oncemq_adapters.rocketmq.names import AVERAGELY, BY_CIRCLE, CONSISTENT_HASH
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
+from oncemq_adapters.rocketmq.remoting.protocol.names import (
+    AVERAGELY,
+    BY_CIRCLE,
+    CONSISTENT_HASH,
+)
 
 MEMBERS = ["a", "b", "c"]
 
