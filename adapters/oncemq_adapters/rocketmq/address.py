@@ -3,7 +3,7 @@
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rocketmq.names import INSTEAD
+from oncemq_adapters.rocketmq.remoting.protocol.cluster import Cluster
 
 NAME_SERVER_PORT = 9876
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
@@ -33,18 +34,12 @@ KNOWN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Everything needed to connect.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address(Cluster):
+    """Where a RocketMQ is, and what else an app says of it.
 
     Args:
-        name_servers: `host:port` each, tried in turn.
-        username: the access key; empty = none.
-        password: the secret key; never shown.
         namespace: put in front of every topic and group, as RocketMQ's own clients do; empty = none.
-        addresses: where a broker is really reached, by the address it tells, such as behind port forwarding.
-        tls: None for plain text.
-        connect_timeout: for each try to connect, and for each answer of a name server.
         publish_timeout: how long a retry, dead letter or published message may wait for its confirmation.
         heartbeat: how often the brokers hear that a member lives.
         handover: how long a member waits for the former owner of a queue to finish.
@@ -52,22 +47,12 @@ class Address:
         trace: the topic that is told of consumption; empty = none.
     """
 
-    name_servers: tuple[str, ...]
-    username: str
-    password: str = field(repr=False)
     namespace: str
-    addresses: Mapping[str, str]
-    tls: ssl.SSLContext | None = field(repr=False)
-    connect_timeout: timedelta
     publish_timeout: timedelta
     heartbeat: timedelta
     handover: timedelta
     mixed_subscriptions: bool = False
     trace: str = ""
-
-    def reached(self, told: str) -> str:
-        """Return where a broker is reached that tells this address."""
-        return self.addresses.get(told, told)
 
 
 def parse_address(url: str, options: Mapping[str, Any]) -> Address:

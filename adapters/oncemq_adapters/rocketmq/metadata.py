@@ -13,8 +13,6 @@ from oncemq_adapters.rocketmq.properties import moment_of
 _START = struct.Struct(">iiiiiqqiq")
 _PORT, _MOMENT, _COUNT = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">i")
 _SENDER_6, _BROKER_6 = 16, 32
-LONGEST_HEAD = _START.size + 20 + _MOMENT.size + 20 + _COUNT.size
-"""Bytes of a stored message in which everything lies that is read here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
 from oncemq_adapters.rocketmq.remoting.protocol.properties import UNIQUE_ID
+from oncemq_adapters.rocketmq.sealed_copies import opened
 
 Send = Callable[[Sequence[Sending]], Sequence[BrokerError | None]]
 _EARLIEST: Final = round(datetime(1, 1, 1, tzinfo=UTC).timestamp() * 1000)
@@ -109,7 +110,7 @@ def _head(brokers: Brokers, place: Place, topic: str, group: str) -> StoredMessa
         if denied.code in codes.PULLED_NOTHING:
             return None
         raise
-    messages, _ = decode(body, topic, at)
+    messages, _ = decode(body, topic, at, opened)
     return messages[0] if messages and messages[0].offset == at else None
 
 

@@ -7,7 +7,7 @@ from oncemq_adapters.rocketmq.grpc.errors import NO_TOPIC
 from oncemq_adapters.rocketmq.grpc.groups import begin, ensure_group, refuse_others
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import refuse_batches
-from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import connect_all, wait_for_route
+from oncemq_adapters.rocketmq.remoting.admin.topics import connect_all, wait_for_route
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE

@@ -21,6 +21,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import UNPACKED_AT_ONCE, StoredMessage, decode
 from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST
+from oncemq_adapters.rocketmq.sealed_copies import opened
 
 _SIZE = struct.Struct(">i")
 _FLAGS_AT = 36
@@ -74,7 +75,7 @@ def _next_of(connection: Connection, topic: str, number: int, at: int) -> tuple[
                 break
             at = following
             continue
-        pulled, cut = decode(body, topic, at)
+        pulled, cut = decode(body, topic, at, opened)
         for message, flags in zip(pulled, _flags(body), strict=not cut):
             messages.append(message)
             unpacked += message.unpacked

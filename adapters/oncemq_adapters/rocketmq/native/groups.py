@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
-from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic, new_group
+from oncemq_adapters.rocketmq.remoting.admin.topics import create_group
+from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.protocol import codes
@@ -41,4 +42,4 @@ def members(brokers: Brokers, broker: str, group: str) -> list[str]:
 
 def _make_group(connection: Connection, group: str) -> None:
     # Brokers before 5.x make one by themselves at the first commit.
-    connection.call(codes.UPDATE_GROUP, {}, new_group(group))
+    create_group(connection, group)

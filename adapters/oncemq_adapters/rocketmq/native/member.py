@@ -27,7 +27,6 @@ from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
 from oncemq_adapters.rocketmq.native.message_reader import WholeMessages
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.session import Session, inbox_of
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
@@ -36,6 +35,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import producer_heartb
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 from oncemq_adapters.rocketmq.remoting.protocol.names import retry_topic
 from oncemq_adapters.rocketmq.remoting.protocol.properties import TAGS
+from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
 
 Resend = Callable[[Queue, str, Sequence[StoredMessage]], Sequence[StoredMessage]]
 
@@ -107,7 +107,9 @@ class Member:
         self._resend = resend
         self._instance = f"oncemq-{os.getpid()}-{os.urandom(4).hex()}"
         self._routes = Routes(address)
-        self._brokers = Brokers(address, self._routes, self._hello, on_close=lambda _: self._changed.set())
+        self._brokers = withheld_brokers(
+            address, self._routes, self._hello, on_close=lambda _: self._changed.set()
+        )
         self._progress = Progress(group)
         self._names: set[str] = set()
         self._places: dict[str, tuple[Place, ...]] = {}

@@ -22,6 +22,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import UNPACKED_AT_ONCE, StoredMessage, decode
 from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST
 from oncemq_adapters.rocketmq.remoting.protocol.properties import UNIQUE_ID
+from oncemq_adapters.rocketmq.sealed_copies import opened
 
 PULLED = 32
 """Messages that librocketmq pulls at once, at most."""
@@ -136,7 +137,9 @@ class WholeMessages:
     def _read(self, queue: Queue, offset: int) -> Sequence[StoredMessage]:
         connection = self._brokers.get(queue.broker)
         found, unpacked = [], 0
-        for message in browse(connection, queue.topic, queue.number, offset, offset + AHEAD):
+        for message in browse(
+            connection, queue.topic, queue.number, offset, offset + AHEAD, open_copy=opened
+        ):
             found.append(message)
             unpacked += message.unpacked
             if unpacked >= UNPACKED_AT_ONCE:
@@ -165,7 +168,7 @@ class WholeMessages:
             found: Sequence[StoredMessage] = ()
             if error is None:
                 with suppress(MalformedFrame):
-                    found = decode(body, topic, offset + 1).messages
+                    found = decode(body, topic, offset + 1, opened).messages
             done(found)
 
         connection = self._brokers.alive().get(broker)

@@ -42,6 +42,7 @@ from oncemq_adapters.rocketmq.names import (
 )
 from oncemq_adapters.rocketmq.properties import with_headers
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
+from oncemq_adapters.rocketmq.remoting.admin.topics import connect_all
 from oncemq_adapters.rocketmq.remoting.broker_checks import (
     examine,
     examine_publishing,
@@ -203,7 +204,7 @@ class RocketMQAdapter:
             for each in subscriptions
         ]
         desk = self._opened_desk()
-        administration.connect_all(desk.routes, desk.brokers)
+        connect_all(desk.routes, desk.brokers)
         for topic, group in parsed:
             administration.ensure_topic(desk.routes, desk.brokers, topic)
             self._register(desk, topic, group)

@@ -37,6 +37,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.names import (
 )
 from oncemq_adapters.rocketmq.remoting.protocol.properties import TAGS, UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq.sealed_copies import opened
 
 _NAMED_TOGETHER = 500
 _KNOWN_WITHIN = 2.0
@@ -155,7 +156,9 @@ class DeadLetters:
         connection = self._brokers.get(broker)
         start, end = self._floor(connection, number), self._end(connection, number)
         removed = self._marked(connection, number, start, end)
-        for stored in browse(connection, self._topic, number, start, end, group=self._group):
+        for stored in browse(
+            connection, self._topic, number, start, end, group=self._group, open_copy=opened
+        ):
             name = f"{broker}/{number}/{stored.offset}"
             if not _is_mark(stored) and name not in removed:
                 yield Letter(name, broker, stored)
@@ -169,7 +172,7 @@ class DeadLetters:
 
     def _marked(self, connection: Connection, number: int, start: int, end: int) -> Collection[str]:
         found: set[str] = set()
-        for mark in browse(connection, self._topic, number, start, end, REMOVED, self._group):
+        for mark in browse(connection, self._topic, number, start, end, REMOVED, self._group, opened):
             if _is_mark(mark):
                 found.update(_named_by(mark))
         return found

@@ -14,7 +14,6 @@ from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.properties import check_size, for_publishing
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic, missing
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
@@ -27,6 +26,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import producer_heartbeat_body
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
 
 REFRESH_EVERY = 30.0
 """Seconds between looks at the routes, in the background."""
@@ -42,7 +42,7 @@ class Operations:
 
     def __init__(self, address: Address, group: str) -> None:
         self.routes = Routes(address)
-        self.brokers = Brokers(address, self.routes, self._hello)
+        self.brokers = withheld_brokers(address, self.routes, self._hello)
         self.producer = Producer(self.brokers, self.routes, group, address.publish_timeout)
         self.account = address.username
         self._group = group

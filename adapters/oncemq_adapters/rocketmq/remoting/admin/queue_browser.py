@@ -8,7 +8,7 @@ from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import OpenCopy, StoredMessage, decode
 
 _GROUP = "TOOLS_CONSUMER"
 _SUBSCRIPTION = 4
@@ -35,7 +35,14 @@ def browsing_fields(topic: str, number: int, at: int, tag: str = "*", group: str
 
 
 def browse(
-    connection: Connection, topic: str, number: int, start: int, end: int, tag: str = "*", group: str = ""
+    connection: Connection,
+    topic: str,
+    number: int,
+    start: int,
+    end: int,
+    tag: str = "*",
+    group: str = "",
+    open_copy: OpenCopy | None = None,
 ) -> Iterator[StoredMessage]:
     """Yield the messages of a queue from one offset to before another; nothing is committed.
 
@@ -47,6 +54,7 @@ def browse(
         end: the offset behind the last.
         tag: only messages with it; `*` = all.
         group: in whose name an account reads that may not read in that of RocketMQ's tools; empty = none.
+        open_copy: looks into the messages of a group's own topics; None = they are as they are.
     """
     at, reader = start, _GROUP
     while at < end:
@@ -65,7 +73,7 @@ def browse(
                 raise
             at = following
             continue
-        messages, cut = decode(body, topic, at)
+        messages, cut = decode(body, topic, at, open_copy)
         for message in messages:
             if message.offset >= end:
                 return

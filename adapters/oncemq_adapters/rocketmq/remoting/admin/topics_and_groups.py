@@ -1,11 +1,9 @@
 """Makes sure that topics exist, registers where new groups begin, and counts waiting messages."""
 
-import json
-import time
 from collections.abc import Iterator
 
 from oncemq.contracts.broker_queries import Backlog
-from oncemq.errors import BrokerRefused, BrokerUnavailable, Unroutable
+from oncemq.errors import BrokerRefused, Unroutable
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
 from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
@@ -14,29 +12,16 @@ from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     last_offset,
     unsettled,
 )
+from oncemq_adapters.rocketmq.remoting.admin.topics import create_group, create_topic, makes_on_demand
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.group_membership import GroupMembership
 from oncemq_adapters.rocketmq.remoting.client.routes import Route, Routes
 from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE, Place
+from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import client_check_body
 from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST, retry_topic
-
-_READ_AND_WRITE = 6
-
-
-def connect_all(routes: Routes, brokers: Brokers) -> None:
-    """Prove that the name server and at least one broker can be used.
-
-    Raises:
-        BrokerError: they cannot; a refusal of any broker counts.
-    """
-    names = routes.brokers()
-    if not names:
-        raise BrokerUnavailable("the RocketMQ name server knows no broker: it has not registered yet")
-    brokers.reached(names)
 
 
 def ensure_topic(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
@@ -52,7 +37,7 @@ def ensure_topic(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
             raise
         if not _is_made(routes, topic):
             raise missing(topic) from denied
-        _create(routes, brokers, topic)
+        create_topic(routes, brokers, topic.name, topic.queues, fifo=topic.fifo)
 
 
 def route_of(routes: Routes, topic: TopicOptions) -> Route | None:
@@ -162,24 +147,9 @@ def _ensure_group(connection: Connection, group: str, topic: TopicOptions) -> No
             # A broker before 5.x, or one that does not say: it is enough to be a member for a moment.
             _introduce(connection, group, topic)
         elif topic.create:
-            connection.call(codes.UPDATE_GROUP, {}, new_group(group))
+            create_group(connection, group)
         else:
             raise missing_group(topic, group, f"broker {connection.peer}") from denied
-
-
-def new_group(group: str) -> bytes:
-    """Return a group's settings, as a broker would make it itself."""
-    settings = {
-        "groupName": group,
-        "consumeEnable": True,
-        "consumeFromMinEnable": True,
-        "consumeBroadcastEnable": True,
-        "retryQueueNums": 1,
-        "retryMaxTimes": 16,
-        "brokerId": 0,
-        "whichBrokerWhenConsumeSlowly": 1,
-    }
-    return json.dumps(settings).encode()
 
 
 def _introduce(connection: Connection, group: str, topic: TopicOptions) -> None:
@@ -201,43 +171,4 @@ def _places(routes: Routes, *topics: str) -> Iterator[tuple[str, Place]]:
 
 
 def _is_made(routes: Routes, topic: TopicOptions) -> bool:
-    return bool(topic.create or (topic.create is None and _on_demand(routes)))
-
-
-def _on_demand(routes: Routes) -> bool:
-    try:
-        return bool(routes.ask(TEMPLATE).writable)
-    except Denied:
-        return False
-
-
-def _create(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
-    fields = {
-        "topic": topic.name,
-        "defaultTopic": TEMPLATE,
-        "readQueueNums": str(topic.queues),
-        "writeQueueNums": str(topic.queues),
-        "perm": str(_READ_AND_WRITE),
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-        "attributes": f"+message.type={'FIFO' if topic.fifo else 'NORMAL'}",
-        "force": "false",
-    }
-    for connection in brokers.reached(routes.brokers()).values():
-        connection.call(codes.UPDATE_TOPIC, fields)
-    wait_for_route(routes, topic.name)
-
-
-def wait_for_route(routes: Routes, topic: str) -> None:
-    """Wait until the name server has heard of a new topic from its broker."""
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            routes.ask(topic)
-        except Denied as denied:
-            if denied.code != codes.NO_TOPIC or time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-        else:
-            return
+    return bool(topic.create or (topic.create is None and makes_on_demand(routes)))

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock
 
-from oncemq.common.forked import withhold
 from oncemq.errors import BrokerError, BrokerUnavailable
-from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.remoting.client.routes import Patience, Routes
+from oncemq_adapters.rocketmq.remoting.protocol.cluster import Cluster
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Deferred
 from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
 
@@ -18,7 +17,7 @@ class Brokers:
     Consuming and publishing have connections of their own, so that a full send buffer never delays pulls.
 
     Args:
-        address: how to connect.
+        cluster: how to connect.
         routes: who the brokers are.
         hello: introduces a new connection to its broker; raises BrokerError if it is not welcome.
         on_request: answers what the broker of a name asks.
@@ -27,13 +26,13 @@ class Brokers:
 
     def __init__(
         self,
-        address: Address,
+        cluster: Cluster,
         routes: Routes,
         hello: Callable[[Connection], None],
         on_request: Callable[[str, Frame], bytes | Deferred | None] | None = None,
         on_close: Callable[[str], None] | None = None,
     ) -> None:
-        self._address = address
+        self._cluster = cluster
         self._routes = routes
         self._hello = hello
         self._on_request = on_request
@@ -44,7 +43,6 @@ class Brokers:
         self._connections: dict[str, Connection] = {}
         self._away: dict[str, BrokerError] = {}
         self._closed = False
-        withhold(self, Brokers._descriptors)
 
     def away(self, name: str, error: BrokerError | None) -> None:
         """Note that another thread tries to reach a broker, and why it could not so far; None when it is back."""
@@ -102,14 +100,15 @@ class Brokers:
         """Return the connections that live, by broker."""
         return {name: connection for name, connection in list(self._connections.items()) if connection.alive}
 
+    def descriptors(self) -> Sequence[int]:
+        """Return those of the sockets, -1 for a released one; waits for no lock."""
+        return [connection.fileno() for connection in self._connections.values()]
+
     def close(self) -> None:
         """Disconnect for good."""
         self._closed = True
         for connection in list(self._connections.values()):
             connection.close()
-
-    def _descriptors(self) -> Sequence[int]:
-        return [connection.fileno() for connection in self._connections.values()]
 
     def _connect(self, name: str) -> Connection:
         told = self._routes.masters.get(name)
@@ -117,12 +116,12 @@ class Brokers:
             raise BrokerUnavailable(f"no name server of RocketMQ knows where broker {name!r} is")
         if self._closed:
             raise BrokerUnavailable("the adapter is closed")
-        peer = self._address.reached(told)
+        peer = self._cluster.reached(told)
         self._patience.check(peer)
         try:
             asked = partial(self._on_request, name) if self._on_request is not None else None
             connection = Connection(
-                self._address, peer, f"broker {name!r}", asked, lambda _: self._lost(name)
+                self._cluster, peer, f"broker {name!r}", asked, lambda _: self._lost(name)
             )
             try:
                 self._hello(connection)

@@ -7,8 +7,8 @@ from threading import Lock
 from typing import Any
 
 from oncemq.errors import BrokerError, BrokerUnavailable
-from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.cluster import Cluster
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
@@ -37,8 +37,8 @@ class Routes:
         masters: where each known broker listens.
     """
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._routes: dict[str, Route] = {}
         self._connections: dict[str, Connection] = {}
         self._lock = Lock()
@@ -127,10 +127,10 @@ class Routes:
 
     def _call(self, code: int, fields: Fields) -> tuple[Fields, bytes]:
         failures: list[BrokerError] = []
-        for server in self._address.name_servers:
+        for server in self._cluster.name_servers:
             try:
                 connection = self._connection(server)
-                return connection.call(code, fields, timeout=self._address.connect_timeout.total_seconds())
+                return connection.call(code, fields, timeout=self._cluster.connect_timeout.total_seconds())
             except Denied:
                 raise
             except BrokerUnavailable as error:
@@ -142,7 +142,7 @@ class Routes:
             known = self._connections.get(server)
         if known is not None and known.alive:
             return known
-        fresh = Connection(self._address, server, "name server")
+        fresh = Connection(self._cluster, server, "name server")
         with self._lock:
             known = self._connections.get(server)
             if known is not None and known.alive:

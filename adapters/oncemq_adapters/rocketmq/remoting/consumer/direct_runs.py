@@ -21,6 +21,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
 from oncemq_adapters.rocketmq.remoting.protocol.names import DEAD_PREFIX
 from oncemq_adapters.rocketmq.remoting.protocol.properties import TAGS
+from oncemq_adapters.rocketmq.sealed_copies import opened
 
 DONE: Final = "CR_SUCCESS"
 LATER: Final = "CR_LATER"
@@ -126,7 +127,7 @@ class DirectRuns:
         if connection is None:
             return self._refused("the member is not connected yet", since)
         try:
-            (stored,) = decode(frame.body, frame.fields.get("topic", "")).messages
+            (stored,) = decode(frame.body, frame.fields.get("topic", ""), open_copy=opened).messages
         except (BrokerError, ValueError) as error:
             return self._refused(f"it is not one message: {error}", since)
         letter = stored.topic.startswith(DEAD_PREFIX)

@@ -17,7 +17,6 @@ from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import group_of, parse_topic
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.group_membership import GroupMembership
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
@@ -43,6 +42,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import BROADCASTING, SHARING
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST, retry_topic
+from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
 
 _MOVE = re.compile(rb"(\{[^{}]*\})\s*:\s*(-?\d+)")
 
@@ -100,7 +100,7 @@ class Member:
         topics = (*self.parts.topics, *(() if broadcast is not None else (retry_topic(group),)))
         model = SHARING if broadcast is None else BROADCASTING
         self._presence = GroupMembership(app, group, topics, self.parts.selection, version, model)
-        self.brokers = Brokers(address, routes, self._presence.hello, self._asked, self._lost)
+        self.brokers = withheld_brokers(address, routes, self._presence.hello, self._asked, self._lost)
         self.steward = TimerThread(f"oncemq-rocketmq-{group}")
         self._lookout = TimerThread(f"oncemq-rocketmq-{group}-routes")
         self.offsets: Offsets = (

@@ -18,6 +18,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.connection import Done, Fields
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied, lost
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
+from oncemq_adapters.rocketmq.sealed_copies import opened
 
 SUSPEND = 15.0
 """Seconds for which the broker may hold a poll that finds nothing."""
@@ -155,7 +156,7 @@ class Puller:
         self, queue: ProcessQueue, offset: int, error: BrokerError | None, fields: Fields, body: bytes
     ) -> tuple[Sequence[StoredMessage], int]:
         if error is None:
-            messages, cut = decode(body, queue.topic, offset)
+            messages, cut = decode(body, queue.topic, offset, opened)
             if self._one_by_one and len(messages) > 1:
                 raise BrokerRefused(
                     f"topic {queue.topic} keeps batches (queue.type=BatchCQ), which come at once: consume it without fifo: true"

@@ -9,6 +9,7 @@ from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchW
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Subscriptions
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.sealed_copies import opened
 
 MOST_FETCHED = 1000
 """Messages that were left on the broker for one consumer; closing must not take for ever."""
@@ -47,7 +48,9 @@ def _fetch(queue: ProcessQueue, window: PrefetchWindow, parts: Subscriptions, br
     mine: list[StoredMessage] = []
     size, following = 0, end
     try:
-        for message in browse(brokers.get(queue.broker), queue.topic, queue.number, start, end):
+        for message in browse(
+            brokers.get(queue.broker), queue.topic, queue.number, start, end, open_copy=opened
+        ):
             if parts.owner(message) is not window:
                 continue
             mine.append(message)

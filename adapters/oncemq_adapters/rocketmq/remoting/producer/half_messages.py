@@ -22,8 +22,8 @@ from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.properties import check_size, for_publishing
-from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import connect_all, ensure_topic
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.admin.topics import connect_all
+from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
@@ -37,6 +37,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.message_codec import decode
 from oncemq_adapters.rocketmq.remoting.protocol.names import in_namespace
 from oncemq_adapters.rocketmq.remoting.protocol.properties import to_text
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, pack, send_fields
+from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
 
 _HALF: Final = 4
 """The flag of a message that is held."""
@@ -70,7 +71,7 @@ class HalfMessages:
         self._limit = address.publish_timeout.total_seconds()
         self._client = f"{socket.gethostname()}@{os.getpid()}@{os.urandom(4).hex()}"
         self._routes = Routes(address)
-        self._brokers = Brokers(address, self._routes, self._hello, self._asked)
+        self._brokers = withheld_brokers(address, self._routes, self._hello, self._asked)
         self._known: set[str] = set()
         self._beats = TimerThread("oncemq-rocketmq-held")
         self._answers = TimerThread("oncemq-rocketmq-answers")

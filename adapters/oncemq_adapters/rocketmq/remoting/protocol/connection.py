@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 import structlog
 
 from oncemq.errors import BrokerError, BrokerUnavailable
-from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol import errors as faults
+from oncemq_adapters.rocketmq.remoting.protocol.cluster import Cluster
 from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame, FrameReader, encode
 
 
@@ -194,7 +194,7 @@ class Connection:
     """Connected from the start; once lost it stays lost, and fails whatever waits for an answer.
 
     Args:
-        address: account, TLS and time-outs.
+        cluster: account, TLS and time-outs.
         peer: `host:port`.
         what: how errors call the peer.
         on_request: called with the broker's requests; returns the answer's body, DEFERRED if that follows, or None where
@@ -210,7 +210,7 @@ class Connection:
 
     def __init__(
         self,
-        address: Address,
+        cluster: Cluster,
         peer: str,
         what: str,
         on_request: OnRequest | None = None,
@@ -219,7 +219,7 @@ class Connection:
         self.peer = peer
         self.version = 0
         self.error: BrokerUnavailable | None = None
-        self._login = (address.username, address.password) if address.username else None
+        self._login = (cluster.username, cluster.password) if cluster.username else None
         self._on_request = on_request
         self._on_close = on_close
         self._waiting: dict[int, Done] = {}
@@ -227,7 +227,7 @@ class Connection:
         self._holds_back = False
         self._held_back: list[bytes] = []
         try:
-            self._stream = connect(peer, address.tls, address.connect_timeout.total_seconds())
+            self._stream = connect(peer, cluster.tls, cluster.connect_timeout.total_seconds())
         except (OSError, ValueError) as error:
             raise faults.unreachable(what, peer, error) from error
         self._reader = Thread(target=self._read, name=f"oncemq-rocketmq-{peer}", daemon=True)

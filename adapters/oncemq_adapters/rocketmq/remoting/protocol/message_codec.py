@@ -6,18 +6,14 @@ ends as a dead letter and holds up no other.
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from oncemq.message import headers as names
-from oncemq.message.decoding import Limits
-from oncemq_adapters.rocketmq.metadata import LONGEST_HEAD
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
 from oncemq_adapters.rocketmq.remoting.protocol.properties import from_text
-from oncemq_adapters.rocketmq.sealed_copies import opened
 
-LARGEST_BODY = Limits().body_bytes
-"""Bytes after unpacking: more is refused anyway, and a pull of small bodies must not take a gigabyte."""
+LARGEST_BODY = 4 * 1024 * 1024
+"""Bytes after unpacking: brokers store no larger message by default, and a pull of small bodies must not take a gigabyte."""
 UNPACKED_AT_ONCE = 8 * 1024 * 1024
 """Bytes unpacked out of one pull; what follows is pulled again when there is room."""
 MOST_UNPACKED = 64 * 1024 * 1024
@@ -40,6 +36,8 @@ _MAGICS = (_MAGIC_LONG_TOPIC, -626843481)
 _HEAD = struct.Struct(">iiiiiqqiq8xq8xiqi")
 _START = struct.Struct(">iiiiiqqiq")
 _STORED, _TAIL = struct.Struct(">q"), struct.Struct(">iqi")
+LONGEST_HEAD = _START.size + 20 + _STORED.size + 20 + 4
+"""Bytes in which everything lies that a stored message says of itself before its body."""
 # size magic crc flag body's length; then the body, the properties' length and the properties
 _INNER = struct.Struct(">iiiii")
 _INNER_COUNT = "INNER_NUM"
@@ -63,7 +61,7 @@ class StoredMessage:
         trouble: why it cannot be understood; empty for a good one.
         packing: the bits that say how the body is packed, where it could not be unpacked; copies keep them.
         unpacked: bytes of the body if it was stored packed, else 0: a sender pays for far fewer than a consumer holds.
-        head: its first bytes as stored, for `RocketMQMetadata`; None if it cannot be read.
+        head: its first bytes as stored, with queue, times and hosts; None if it cannot be read.
         ours: what its properties say of tries before was written by this process.
     """
 
@@ -113,6 +111,10 @@ class StoredMessage:
         self.ours = False
 
 
+OpenCopy = Callable[[Mapping[str, str], bytes], tuple[dict[str, str], bytes, int] | None]
+"""Returns the message that a copy in a group's own topic holds whole – properties, body and its packing; None for any other."""
+
+
 class Pulled(NamedTuple):
     """Messages of a pull.
 
@@ -125,13 +127,14 @@ class Pulled(NamedTuple):
     cut: bool
 
 
-def decode(data: bytes, topic: str, expected: int = 0) -> Pulled:
+def decode(data: bytes, topic: str, expected: int = 0, open_copy: OpenCopy | None = None) -> Pulled:
     """Return the messages of a pull; of packed ones no more than fit into memory, and at least one.
 
     Args:
         data: as it came.
         topic: where it was pulled from; for messages that do not say so.
         expected: the first one's offset, for messages that do not say so.
+        open_copy: looks into the messages of a group's own topics; None = they are as they are.
 
     Raises:
         MalformedFrame: their lengths are invalid, so the end of each message is unknown.
@@ -147,7 +150,7 @@ def decode(data: bytes, topic: str, expected: int = 0) -> Pulled:
         if size < _SIZE.size or at + size > end:
             raise MalformedFrame(f"a message of {size} bytes does not fit into what was pulled")
         try:
-            message = _decode(data, at, at + size)
+            message = _decode(data, at, at + size, open_copy)
         except (struct.error, ValueError, IndexError) as error:
             message = _unreadable(data[at : at + size], topic, expected, error)
         inner = _inner(message)
@@ -159,7 +162,7 @@ def decode(data: bytes, topic: str, expected: int = 0) -> Pulled:
     return Pulled(found, cut=False)
 
 
-def _decode(data: bytes, start: int, end: int) -> StoredMessage:
+def _decode(data: bytes, start: int, end: int, open_copy: OpenCopy | None) -> StoredMessage:
     if end - start < _HEAD.size:
         raise ValueError("it is too short to be a message")
     _, magic, _, _, flag, offset, _, system, born, stored, attempts, _, length = _HEAD.unpack_from(
@@ -194,7 +197,7 @@ def _decode(data: bytes, start: int, end: int) -> StoredMessage:
         body, trouble = unpack(body, system >> 8 & 7)
         packing, unpacked = (system & PACKING, 0) if trouble else (0, len(body))
     properties, name = from_text(text.decode(errors="replace")), topic.decode()
-    if names.SEALED in properties and name.startswith("%") and (found := opened(properties, body)):
+    if open_copy is not None and name.startswith("%") and (found := open_copy(properties, body)):
         properties, body, packing = found
         if packing:
             body, trouble = unpack(body, packing >> 8 & 7)

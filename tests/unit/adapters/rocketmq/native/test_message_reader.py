@@ -26,7 +26,7 @@ def lying(monkeypatch: pytest.MonkeyPatch) -> dict[str, Sequence[StoredMessage] 
     """What lies in the queue of each broker; None = it does not answer."""
     places: dict[str, Sequence[StoredMessage] | None] = {}
 
-    def browse(broker: str, *_: object) -> Iterator[StoredMessage]:
+    def browse(broker: str, *_: object, **__: object) -> Iterator[StoredMessage]:
         found = places[broker]
         if found is None:
             raise BrokerUnavailable("away")
