@@ -17,9 +17,9 @@ from sqlalchemy import URL, Engine, create_engine, inspect, make_url, text
 from oncemq.ledger import schema
 from oncemq.ledger.schema import VERSIONS
 from oncemq_adapters.rocketmq.address import parse_address
-from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
-from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
+from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.protocol.connection import Connection
+from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
 
 ROOT = Path(__file__).parents[2]
 _RUNTIME_INFO = 28

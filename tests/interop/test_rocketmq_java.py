@@ -18,9 +18,9 @@ from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.operate.dead_letters import Filter, found_letters, row_of
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq import RocketMQMetadata
-from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import look_at
-from oncemq_adapters.rocketmq.remoting.protocol.names import ALLOCATIONS, BY_CIRCLE
+from oncemq_adapters.rocketmq_client.connections.queue_allocation import allocate
+from oncemq_adapters.rocketmq_client.names import ALLOCATIONS, BY_CIRCLE
 from support.brokers.java_peer import JavaPeer, compiled, mqadmin
 from support.brokers.rocketmq import adapter_on
 from support.brokers.rocketmq_bench import account_url

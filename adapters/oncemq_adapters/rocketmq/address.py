@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rocketmq.names import INSTEAD
-from oncemq_adapters.rocketmq.remoting.protocol.cluster import Cluster
+from oncemq_adapters.rocketmq_client.cluster import Cluster
 
 NAME_SERVER_PORT = 9876
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"

@@ -10,7 +10,7 @@ from oncemq_adapters.rocketmq.names import (
     group_of,
     parse_topic,
 )
-from oncemq_adapters.rocketmq.remoting.protocol.names import dead_topic, retry_topic
+from oncemq_adapters.rocketmq_client.names import dead_topic, retry_topic
 
 _OF_PROXY = "message_type"
 """The only topic option that one driver alone has: what a proxy makes a missing topic for."""

@@ -11,7 +11,7 @@ from oncemq.contracts.adapter import Subscription
 from oncemq.contracts.broker_queries import PrivateNames, group_on_topic
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
-from oncemq_adapters.rocketmq.remoting.protocol.names import (
+from oncemq_adapters.rocketmq_client.names import (
     ALLOCATIONS,
     AVERAGELY,
     FIRST,

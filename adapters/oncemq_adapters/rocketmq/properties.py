@@ -13,7 +13,7 @@ from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage, make_message
 from oncemq.message.headers import ATTEMPT, FIRST_FAILED_AT, MESSAGE_ID, PUBLISHED_AT, attempt_of, time_of
-from oncemq_adapters.rocketmq.remoting.protocol.properties import (
+from oncemq_adapters.rocketmq_client.protocol.properties import (
     ATTEMPTS,
     DEAD_ORIGIN_ID,
     DEAD_ORIGIN_TOPIC,

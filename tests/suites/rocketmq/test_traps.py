@@ -15,7 +15,7 @@ from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
-from oncemq_adapters.rocketmq.remoting.protocol.frames import FrameReader
+from oncemq_adapters.rocketmq_client.protocol.frames import FrameReader
 from services import catalog
 from services.servers.rocketmq import BROKER, NAME_SERVER, RocketMQBroker
 from support.brokers.rocketmq import ProxiedRocketMQ, adapter_on

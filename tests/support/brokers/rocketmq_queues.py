@@ -9,12 +9,12 @@ from uuid import uuid4
 from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.address import parse_address
-from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
 from oncemq_adapters.rocketmq.remoting.operations import Operations
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE
-from oncemq_adapters.rocketmq.remoting.protocol.properties import to_text
-from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.codes import TEMPLATE
+from oncemq_adapters.rocketmq_client.connections.queue_allocation import spread_of
+from oncemq_adapters.rocketmq_client.protocol.properties import to_text
+from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing, send_fields
 from services.servers.rocketmq import BROKER, RocketMQPair
 
 _NEW_TOPIC = {

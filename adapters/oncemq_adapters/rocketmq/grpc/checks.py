@@ -12,8 +12,8 @@ from oncemq_adapters.rocketmq.checks import KEPT, check_routes
 from oncemq_adapters.rocketmq.grpc.settings import Settings
 from oncemq_adapters.rocketmq.grpc.topics import read_proxied
 from oncemq_adapters.rocketmq.names import group_of
-from oncemq_adapters.rocketmq.remoting.producer.delays import LONGEST
-from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST
+from oncemq_adapters.rocketmq_client.names import FIRST
+from oncemq_adapters.rocketmq_client.producer.delays import LONGEST
 
 NATIVE_ATTEMPTS = 16
 """Tries after which a proxy makes a dead letter by itself, unless the group says otherwise."""

@@ -7,12 +7,12 @@ from oncemq_adapters.rocketmq.grpc.errors import NO_TOPIC
 from oncemq_adapters.rocketmq.grpc.groups import begin, ensure_group, refuse_others
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import refuse_batches
-from oncemq_adapters.rocketmq.remoting.admin.topics import connect_all, wait_for_route
 from oncemq_adapters.rocketmq.remoting.operations import Operations
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.names import dead_topic
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.admin.topics import connect_all, wait_for_route
+from oncemq_adapters.rocketmq_client.codes import TEMPLATE
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.names import dead_topic
 
 _READ_AND_WRITE = 6
 

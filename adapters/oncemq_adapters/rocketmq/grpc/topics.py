@@ -8,7 +8,7 @@ from oncemq.common.problems import Problem
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rocketmq.names import TopicOptions, read_topic
-from oncemq_adapters.rocketmq.remoting.protocol.names import RETRY_PREFIX
+from oncemq_adapters.rocketmq_client.names import RETRY_PREFIX
 
 OWN = ("filter", "message_type")
 TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")

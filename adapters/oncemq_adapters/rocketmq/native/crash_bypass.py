@@ -12,16 +12,20 @@ from typing import NamedTuple
 from oncemq_adapters.rocketmq.native.inbox import Held
 from oncemq_adapters.rocketmq.native.message_reader import PULLED
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
-from oncemq_adapters.rocketmq.remoting.admin.offset_requests import committed_offset, first_offset
-from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browsing_fields
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import UNPACKED_AT_ONCE, StoredMessage, decode
-from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST
 from oncemq_adapters.rocketmq.sealed_copies import opened
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.admin.offset_requests import committed_offset, first_offset
+from oncemq_adapters.rocketmq_client.admin.queue_browser import browsing_fields
+from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.names import FIRST
+from oncemq_adapters.rocketmq_client.protocol.connection import Connection
+from oncemq_adapters.rocketmq_client.protocol.message_codec import (
+    UNPACKED_AT_ONCE,
+    StoredMessage,
+    decode,
+)
 
 _SIZE = struct.Struct(">i")
 _FLAGS_AT = 36

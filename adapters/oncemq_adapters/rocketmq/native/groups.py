@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from oncemq_adapters.rocketmq.names import TopicOptions
-from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
-from oncemq_adapters.rocketmq.remoting.admin.topics import create_group
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, loose_json
-from oncemq_adapters.rocketmq.remoting.protocol.names import retry_topic
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.admin.group_start import begin_group
+from oncemq_adapters.rocketmq_client.admin.topics import create_group
+from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.names import retry_topic
+from oncemq_adapters.rocketmq_client.protocol.connection import Connection
+from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame, loose_json
 
 
 def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> None:

@@ -11,18 +11,22 @@ from typing import NamedTuple
 
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.native.progress import Queue
-from oncemq_adapters.rocketmq.remoting.admin.offset_requests import first_offset
-from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browse, browsing_fields
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Fields
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import UNPACKED_AT_ONCE, StoredMessage, decode
-from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST
-from oncemq_adapters.rocketmq.remoting.protocol.properties import UNIQUE_ID
 from oncemq_adapters.rocketmq.sealed_copies import opened
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.admin.offset_requests import first_offset
+from oncemq_adapters.rocketmq_client.admin.queue_browser import browse, browsing_fields
+from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.names import FIRST
+from oncemq_adapters.rocketmq_client.protocol.connection import Fields
+from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame
+from oncemq_adapters.rocketmq_client.protocol.message_codec import (
+    UNPACKED_AT_ONCE,
+    StoredMessage,
+    decode,
+)
+from oncemq_adapters.rocketmq_client.protocol.properties import UNIQUE_ID
 
 PULLED = 32
 """Messages that librocketmq pulls at once, at most."""

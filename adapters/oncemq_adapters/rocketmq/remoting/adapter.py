@@ -42,7 +42,6 @@ from oncemq_adapters.rocketmq.names import (
 )
 from oncemq_adapters.rocketmq.properties import with_headers
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
-from oncemq_adapters.rocketmq.remoting.admin.topics import connect_all
 from oncemq_adapters.rocketmq.remoting.broker_checks import (
     examine,
     examine_publishing,
@@ -59,14 +58,15 @@ from oncemq_adapters.rocketmq.remoting.dead_letters import DeadLetters
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import complaints
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.answers import answer_of
-from oncemq_adapters.rocketmq.remoting.producer.delays import LONGEST as LONGEST_DELAY
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.half_messages import HalfMessages
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import believed, dead_copy, retry_copy
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST
-from oncemq_adapters.rocketmq.remoting.protocol.properties import LONGEST as LONGEST_PROPERTIES
-from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.admin.topics import connect_all
+from oncemq_adapters.rocketmq_client.names import FIRST
+from oncemq_adapters.rocketmq_client.producer.delays import LONGEST as LONGEST_DELAY
+from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.protocol.properties import LONGEST as LONGEST_PROPERTIES
+from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
 
 
 def hold_back(

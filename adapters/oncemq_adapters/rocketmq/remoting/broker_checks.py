@@ -18,9 +18,9 @@ from oncemq_adapters.rocketmq.remoting.admin.broker_settings import (
     take_stock,
 )
 from oncemq_adapters.rocketmq.remoting.operations import Operations
-from oncemq_adapters.rocketmq.remoting.producer.delays import LEVELS
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.producer.delays import LEVELS
 
 ORDERED_TYPES = ("FIFO", "MIXED", "")
 _LONGEST_LEVEL = timedelta(seconds=LEVELS[-1])

@@ -14,30 +14,30 @@ from oncemq.contracts.adapter import DeadLetter
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.properties import moment_of, read_message
-from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
+from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED, origin_of, replay_copy
+from oncemq_adapters.rocketmq.sealed_copies import opened
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.admin.offset_requests import (
     commit_offset,
     committed_offset,
     first_offset,
     last_offset,
 )
-from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browse, wait_until_shown
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.producer.producer import Producer
-from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED, origin_of, replay_copy
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq.remoting.protocol.names import (
+from oncemq_adapters.rocketmq_client.admin.queue_browser import browse, wait_until_shown
+from oncemq_adapters.rocketmq_client.codes import Place
+from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.names import (
     FIRST,
     dead_topic,
     retry_topic,
 )
-from oncemq_adapters.rocketmq.remoting.protocol.properties import TAGS, UNIQUE_ID
-from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
-from oncemq_adapters.rocketmq.sealed_copies import opened
+from oncemq_adapters.rocketmq_client.producer.producer import Producer
+from oncemq_adapters.rocketmq_client.protocol.connection import Connection
+from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.protocol.properties import TAGS, UNIQUE_ID
+from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
 
 _NAMED_TOGETHER = 500
 _KNOWN_WITHIN = 2.0

@@ -10,20 +10,20 @@ from typing import Any
 from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rocketmq.names import group_of, parse_topic
-from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
-from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.operations import Operations
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
-from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import BROADCASTING, SHARING
-from oncemq_adapters.rocketmq.remoting.protocol.names import (
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.codes import Place
+from oncemq_adapters.rocketmq_client.connections.queue_allocation import allocate
+from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.names import (
     ALLOCATIONS,
     RETRY_PREFIX,
     in_namespace,
 )
+from oncemq_adapters.rocketmq_client.protocol.connection import Connection
+from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
+from oncemq_adapters.rocketmq_client.protocol.heartbeat import BROADCASTING, SHARING
 
 _ANSWER_WITHIN = 3.0
 _LOOK_WITHIN = 5.0

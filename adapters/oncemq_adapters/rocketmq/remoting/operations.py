@@ -14,19 +14,19 @@ from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.properties import check_size, for_publishing
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic, missing
-from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
-from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
-from oncemq_adapters.rocketmq.remoting.producer.ordered_sends import behind
-from oncemq_adapters.rocketmq.remoting.producer.producer import Producer
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import burial_copy
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import producer_heartbeat_body
-from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.codes import Place
+from oncemq_adapters.rocketmq_client.connections.queue_allocation import spread_of
+from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.producer.ordered_sends import behind
+from oncemq_adapters.rocketmq_client.producer.producer import Producer
+from oncemq_adapters.rocketmq_client.protocol.connection import Connection
+from oncemq_adapters.rocketmq_client.protocol.heartbeat import producer_heartbeat_body
+from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
 
 REFRESH_EVERY = 30.0
 """Seconds between looks at the routes, in the background."""

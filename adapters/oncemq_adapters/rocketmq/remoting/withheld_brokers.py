@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from oncemq.common.forked import withhold
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.protocol.cluster import Cluster
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Deferred
-from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
+from oncemq_adapters.rocketmq_client.cluster import Cluster
+from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.protocol.connection import Connection, Deferred
+from oncemq_adapters.rocketmq_client.protocol.frames import Frame
 
 
 def withheld_brokers(

@@ -6,7 +6,7 @@ REMOTING = "adapters/oncemq_adapters/rocketmq/remoting"
 DIRECT = f"{REMOTING}/consumer/direct_runs.py"
 DIRECT_TESTS = "tests/unit/adapters/rocketmq/remoting/consumer/test_direct_runs.py"
 TRACE_TESTS = "tests/unit/adapters/rocketmq/remoting/consumer/test_message_trace.py"
-CONNECTION_TESTS = "tests/unit/adapters/rocketmq/remoting/protocol/test_connection.py"
+CONNECTION_TESTS = "tests/unit/adapters/rocketmq_client/protocol/test_connection.py"
 
 DEFECTS = (
     Defect(
@@ -14,7 +14,7 @@ DEFECTS = (
         "A request that is unknown here is answered at once.",
         [
             Edit(
-                f"{REMOTING}/protocol/connection.py",
+                "adapters/oncemq_adapters/rocketmq_client/protocol/connection.py",
                 "codes.ONE_WAY or isinstance(body, Deferred):",
                 "codes.ONE_WAY or body is None or isinstance(body, Deferred):",
             )
@@ -26,7 +26,7 @@ DEFECTS = (
         "An administrator who has a message run is told what became of it.",
         [
             Edit(
-                f"{REMOTING}/protocol/connection.py",
+                "adapters/oncemq_adapters/rocketmq_client/protocol/connection.py",
                 "codes.ONE_WAY or isinstance(body, Deferred):",
                 "codes.ONE_WAY:",
             )

@@ -15,7 +15,7 @@ DEFECTS = (
         "A queue that did not exist when the group began is read from its beginning.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/admin/group_start.py",
+                "adapters/oncemq_adapters/rocketmq_client/admin/group_start.py",
                 "where = FIRST if begun and start == LAST else start",
                 "where = start",
             )
@@ -352,13 +352,13 @@ DEFECTS = (
         "A process may have more than 1,024 open files.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/protocol/connection.py",
+                "adapters/oncemq_adapters/rocketmq_client/protocol/connection.py",
                 "            except ssl.SSLWantReadError:\n                self._readable.poll(_WAIT)",
                 "            except ssl.SSLWantReadError:\n                select.select([self._socket], [], [], SEND_WITHIN)",
             )
         ],
         [
-            "tests/unit/adapters/rocketmq/remoting/protocol/test_stream.py::test_tls_waits_in_a_process_with_many_open_files"
+            "tests/unit/adapters/rocketmq_client/protocol/test_stream.py::test_tls_waits_in_a_process_with_many_open_files"
         ],
     ),
     Defect(

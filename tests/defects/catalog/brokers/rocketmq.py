@@ -2,8 +2,8 @@
 
 from defects.defect import Defect, Edit
 
-CODEC = "adapters/oncemq_adapters/rocketmq/remoting/protocol/message_codec.py"
-CODEC_TESTS = "tests/unit/adapters/rocketmq/remoting/protocol/test_message_codec.py"
+CODEC = "adapters/oncemq_adapters/rocketmq_client/protocol/message_codec.py"
+CODEC_TESTS = "tests/unit/adapters/rocketmq_client/protocol/test_message_codec.py"
 
 DEFECTS = (
     Defect(
@@ -169,13 +169,13 @@ DEFECTS = (
         "A message whose layout is unknown holds up no other.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/protocol/message_codec.py",
+                "adapters/oncemq_adapters/rocketmq_client/protocol/message_codec.py",
                 "            message = _unreadable(data[at : at + size], topic, expected, error)",
                 "            raise MalformedFrame(str(error)) from error",
             )
         ],
         [
-            "tests/unit/adapters/rocketmq/remoting/protocol/test_message_codec.py::test_an_unknown_layout_holds_up_no_other"
+            "tests/unit/adapters/rocketmq_client/protocol/test_message_codec.py::test_an_unknown_layout_holds_up_no_other"
         ],
     ),
     Defect(
@@ -183,13 +183,13 @@ DEFECTS = (
         "A small body does not become a huge one.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/protocol/message_codec.py",
+                "adapters/oncemq_adapters/rocketmq_client/protocol/message_codec.py",
                 "plain = inflater.decompress(body, LARGEST_BODY + 1)\n            complete = inflater.eof and len(plain) <= LARGEST_BODY",
                 "plain = inflater.decompress(body)\n            complete = inflater.eof",
             )
         ],
         [
-            "tests/unit/adapters/rocketmq/remoting/protocol/test_message_codec.py::test_a_pull_of_bombs_takes_little_memory"
+            "tests/unit/adapters/rocketmq_client/protocol/test_message_codec.py::test_a_pull_of_bombs_takes_little_memory"
         ],
     ),
     Defect(
@@ -197,7 +197,7 @@ DEFECTS = (
         "A small packed body takes little memory.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/protocol/message_codec.py",
+                "adapters/oncemq_adapters/rocketmq_client/protocol/message_codec.py",
                 "inflater.read(_PART)",
                 "inflater.read(LARGEST_BODY)",
             )
@@ -209,13 +209,13 @@ DEFECTS = (
         "A pull of many packed bodies takes little memory, though each is within its limit.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/protocol/message_codec.py",
+                "adapters/oncemq_adapters/rocketmq_client/protocol/message_codec.py",
                 "if unpacked >= UNPACKED_AT_ONCE:",
                 "if unpacked < 0:",
             )
         ],
         [
-            "tests/unit/adapters/rocketmq/remoting/protocol/test_message_codec.py::test_a_pull_is_cut_where_enough_is_unpacked"
+            "tests/unit/adapters/rocketmq_client/protocol/test_message_codec.py::test_a_pull_is_cut_where_enough_is_unpacked"
         ],
     ),
     Defect(
@@ -288,7 +288,7 @@ DEFECTS = (
         "Queues are shared as Java's members share them.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/protocol/heartbeat.py",
+                "adapters/oncemq_adapters/rocketmq_client/protocol/heartbeat.py",
                 '// 2}H", data):',
                 '// 2}H", data)[::-1]:',
             )

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from oncemq_adapters.rocketmq.remoting.client.routes import Route
 from oncemq_adapters.rocketmq.remoting.dead_letters import DeadLetters
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.connections.routes import Route
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
 
 PLACES = (("broker", 0),)
 

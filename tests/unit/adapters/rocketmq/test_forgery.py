@@ -19,8 +19,8 @@ from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
     origin_of,
     retry_copy,
 )
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, unpack
-from oncemq_adapters.rocketmq.remoting.protocol.properties import LONGEST, to_text
+from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage, unpack
+from oncemq_adapters.rocketmq_client.protocol.properties import LONGEST, to_text
 
 ZSTD = 2
 FORGED = {

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from types import SimpleNamespace
 
 from oncemq_adapters.rocketmq.metadata import RocketMQMetadata
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LONGEST_HEAD
+from oncemq_adapters.rocketmq_client.protocol.message_codec import LONGEST_HEAD
 
 BORN, STORED = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)
 

@@ -18,7 +18,7 @@ from oncemq_adapters.rocketmq.properties import (
     readable_headers,
     with_headers,
 )
-from oncemq_adapters.rocketmq.remoting.protocol.properties import (
+from oncemq_adapters.rocketmq_client.protocol.properties import (
     LONGEST,
     from_text,
     to_text,

@@ -15,10 +15,10 @@ from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
     replay_copy,
     retry_copy,
 )
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, unpack
-from oncemq_adapters.rocketmq.remoting.protocol.properties import LONGEST, to_text
-from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 from oncemq_adapters.rocketmq.sealed_copies import opened
+from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage, unpack
+from oncemq_adapters.rocketmq_client.protocol.properties import LONGEST, to_text
+from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
 
 CAUSE = {names.REASON: "rejected", names.ATTEMPT: "2", names.ERROR_TEXT: "e" * 2000}
 

@@ -17,9 +17,9 @@ from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import ONE_PULL,
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, Progress
 from oncemq_adapters.rocketmq.remoting.consumer.settlement import acknowledge
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
 from support.brokers.stored import stored
 
 ONE, TWO = "one", "two"

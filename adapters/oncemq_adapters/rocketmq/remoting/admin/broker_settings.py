@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 from oncemq.errors import BrokerRefused
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.producer.delays import LONGEST
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, loose_json
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.producer.delays import LONGEST
+from oncemq_adapters.rocketmq_client.protocol.connection import Connection
+from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame, loose_json
 
 # The rest of a configuration holds passwords, too.
 _WANTED = frozenset(

@@ -6,9 +6,9 @@ They drop a broker from routes as soon as it dies, and a route asked for meanwhi
 from collections.abc import Callable, Sequence
 
 from oncemq.errors import BrokerError
-from oncemq_adapters.rocketmq.remoting.client.routes import Route, Routes
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq_client.connections.routes import Route, Routes
+from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.errors import Denied
 
 LOOK_EVERY = 1.0
 LOOKS = 60

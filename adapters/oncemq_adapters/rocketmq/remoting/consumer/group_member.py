@@ -16,10 +16,6 @@ from oncemq.contracts.broadcast import Broadcast
 from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import group_of, parse_topic
-from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
-from oncemq_adapters.rocketmq.remoting.client.group_membership import GroupMembership
-from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.consumer.broadcast import (
     RENEW_EVERY,
     InstanceLock,
@@ -36,13 +32,17 @@ from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import KEEP_EVERY, Q
 from oncemq_adapters.rocketmq.remoting.consumer.rebalance import Rebalance
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Subscriptions
 from oncemq_adapters.rocketmq.remoting.consumer.unsettled_gap import tidy
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Deferred
-from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
-from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import BROADCASTING, SHARING
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq.remoting.protocol.names import FIRST, retry_topic
 from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.admin.group_start import begin_group
+from oncemq_adapters.rocketmq_client.connections.group_membership import GroupMembership
+from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.names import FIRST, retry_topic
+from oncemq_adapters.rocketmq_client.protocol.connection import Deferred
+from oncemq_adapters.rocketmq_client.protocol.frames import Frame
+from oncemq_adapters.rocketmq_client.protocol.heartbeat import BROADCASTING, SHARING
+from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
 
 _MOVE = re.compile(rb"(\{[^{}]*\})\s*:\s*(-?\d+)")
 

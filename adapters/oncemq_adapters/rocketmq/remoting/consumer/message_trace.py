@@ -12,14 +12,14 @@ import structlog
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.properties import first_id
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq.remoting.protocol.properties import (
+from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.protocol.properties import (
     KEYS,
     TAGS,
     UNIQUE_ID,
 )
-from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
 
 FLUSH_EVERY = 0.5
 TOGETHER = 50

@@ -7,18 +7,18 @@ from typing import Any
 import structlog
 
 from oncemq.errors import BrokerError, BrokerRefused
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import COMMIT_AFTER, Offsets
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import ONE_PULL, PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Subscriptions
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Done, Fields
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied, lost
-from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
 from oncemq_adapters.rocketmq.sealed_copies import opened
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.errors import Denied, lost
+from oncemq_adapters.rocketmq_client.protocol.connection import Done, Fields
+from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame
+from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage, decode
 
 SUSPEND = 15.0
 """Seconds for which the broker may hold a poll that finds nothing."""

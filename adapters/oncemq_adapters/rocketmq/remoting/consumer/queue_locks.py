@@ -12,13 +12,13 @@ from collections.abc import Collection
 import structlog
 
 from oncemq.errors import BrokerError
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Fields
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
-from oncemq_adapters.rocketmq.remoting.protocol.names import retry_topic
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.names import retry_topic
+from oncemq_adapters.rocketmq_client.protocol.connection import Fields
+from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
 
 KEEP_EVERY = 20.0
 """Seconds; a broker forgets a lock after 60."""

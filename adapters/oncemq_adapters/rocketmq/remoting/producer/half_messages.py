@@ -22,22 +22,26 @@ from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.properties import check_size, for_publishing
-from oncemq_adapters.rocketmq.remoting.admin.topics import connect_all
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic
-from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
-from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
-from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied, surfaced
-from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame, MalformedFrame
-from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import producer_heartbeat_body
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import decode
-from oncemq_adapters.rocketmq.remoting.protocol.names import in_namespace
-from oncemq_adapters.rocketmq.remoting.protocol.properties import to_text
-from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, pack, send_fields
 from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.admin.topics import connect_all
+from oncemq_adapters.rocketmq_client.codes import Place
+from oncemq_adapters.rocketmq_client.connections.queue_allocation import spread_of
+from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.errors import Denied, surfaced
+from oncemq_adapters.rocketmq_client.names import in_namespace
+from oncemq_adapters.rocketmq_client.protocol.connection import Connection, Fields
+from oncemq_adapters.rocketmq_client.protocol.frames import Frame, MalformedFrame
+from oncemq_adapters.rocketmq_client.protocol.heartbeat import producer_heartbeat_body
+from oncemq_adapters.rocketmq_client.protocol.message_codec import decode
+from oncemq_adapters.rocketmq_client.protocol.properties import to_text
+from oncemq_adapters.rocketmq_client.protocol.send_request import (
+    Outgoing,
+    pack,
+    send_fields,
+)
 
 _HALF: Final = 4
 """The flag of a message that is held."""

@@ -15,9 +15,10 @@ from oncemq_adapters.rocketmq.properties import (
     for_next_hop,
     for_replay,
 )
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq.remoting.protocol.names import retry_topic
-from oncemq_adapters.rocketmq.remoting.protocol.properties import (
+from oncemq_adapters.rocketmq.sealed_copies import sealed
+from oncemq_adapters.rocketmq_client.names import retry_topic
+from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.protocol.properties import (
     ATTEMPTS,
     DEAD_ORIGIN_ID,
     DEAD_ORIGIN_TOPIC,
@@ -26,8 +27,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.properties import (
     ORIGIN_TOPIC,
     TAGS,
 )
-from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
-from oncemq_adapters.rocketmq.sealed_copies import sealed
+from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
 
 REMOVED = f"{names.PREFIX}removed"
 """The tag of marks among dead letters: what they name is there no more."""

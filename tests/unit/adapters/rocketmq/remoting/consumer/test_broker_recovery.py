@@ -7,13 +7,13 @@ from typing import Any
 from oncemq.errors import BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.names import parse_topic
-from oncemq_adapters.rocketmq.remoting.client.routes import Route
 from oncemq_adapters.rocketmq.remoting.consumer.broker_recovery import LOOKS, BrokerRecovery
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.connections.routes import Route
+from oncemq_adapters.rocketmq_client.errors import Denied
 
 MISSING = Denied("n:1", codes.NO_TOPIC, "no route", {})
 AWAY = BrokerUnavailable("no name server answers")

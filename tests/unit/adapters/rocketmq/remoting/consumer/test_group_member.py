@@ -11,7 +11,6 @@ import pytest
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.names import parse_topic
-from oncemq_adapters.rocketmq.remoting.client.routes import Route
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import COMMIT_AFTER
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
@@ -19,7 +18,8 @@ from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueu
 from oncemq_adapters.rocketmq.remoting.consumer.rebalance import Rebalance
 from oncemq_adapters.rocketmq.remoting.consumer.settlement import acknowledge
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.connections.routes import Route
+from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
 
 
 class Routes:

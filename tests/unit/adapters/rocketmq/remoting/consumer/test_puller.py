@@ -10,8 +10,8 @@ from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchW
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.puller import Puller
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Subscriptions
-from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.errors import Denied
 
 
 class Connection:

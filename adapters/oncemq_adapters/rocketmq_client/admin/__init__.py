@@ -1,0 +1,1 @@
+"""Administration: topics, groups, offsets, and what lies in a queue."""

@@ -1,0 +1,1 @@
+"""Publishing: sends that are confirmed."""
