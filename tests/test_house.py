@@ -8,6 +8,7 @@ import subprocess
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -21,6 +22,7 @@ from oncemq.engine.base.hook_points import (
     TRANSACTION_POINTS,
 )
 from oncemq.errors import MissingExtra
+from oncemq_adapters.rocketmq_client import errors as rocketmq_errors
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
@@ -160,12 +162,13 @@ def test_every_named_point_is_told_somewhere(trees: dict[str, ast.Module]) -> No
     assert told == {*POINTS, *OUTBOX_POINTS, *ON_DEAD_POINTS, *DELAYED_POINTS, *TRANSACTION_POINTS}
 
 
-def test_the_tree_of_errors_is_the_one_that_is_drawn() -> None:
+@pytest.mark.parametrize("module", [oncemq.errors, rocketmq_errors])
+def test_the_tree_of_errors_is_the_one_that_is_drawn(module: ModuleType) -> None:
     """The module's docstring shows every class below its parent, and says of one that is defined elsewhere where."""
     drawn: dict[str, str] = {}
     elsewhere: dict[str, str] = {}
     path: list[str] = []
-    for line in (inspect.getdoc(oncemq.errors) or "").splitlines():
+    for line in (inspect.getdoc(module) or "").splitlines():
         match = re.match(r"(?P<lines>[│├└─ ]*)(?P<name>[A-Z]\w+)( {2,}|$)", line)
         if match:
             depth = len(match["lines"]) // 4
@@ -177,16 +180,19 @@ def test_the_tree_of_errors_is_the_one_that_is_drawn() -> None:
                 drawn[match["name"]] = path[depth - 1] if depth else "Exception"
     real = {
         name: found.__bases__[0].__name__
-        for name, found in vars(oncemq.errors).items()
+        for name, found in vars(module).items()
         if inspect.isclass(found) and issubclass(found, Exception) and name not in vars(builtins)
     }
     assert drawn == real
-    for name, module in elsewhere.items():
-        assert issubclass(getattr(import_module(module), name), oncemq.errors.OnceMQError)
+    for name, place in elsewhere.items():
+        assert issubclass(getattr(import_module(place), name), oncemq.errors.OnceMQError)
 
 
 def test_every_error_derives_from_the_root(trees: dict[str, ast.Module]) -> None:
-    """What can reach a user is an OnceMQError; the others are control flow that our own code catches."""
+    """What can reach a user is an OnceMQError; the others are control flow that our own code catches.
+
+    The client of RocketMQ, which needs nothing of the framework, has a root of its own.
+    """
     inner = {"Culprits", "UnknownCulprit", "WrongValue", "UnfitTable", "BadLine", "Unsettled", "NotCanonical"}
     inner |= {"ProcessDied", "Unjudged"}
     builtin = {name for name, found in vars(builtins).items() if inspect.isclass(found)}
@@ -201,7 +207,7 @@ def test_every_error_derives_from_the_root(trees: dict[str, ast.Module]) -> None
             if isinstance(base, ast.Name)
         )
     }
-    assert found - inner == {"OnceMQError"}
+    assert found - inner == {"OnceMQError", "RocketMQError"}
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,14 @@
-"""Classifies RocketMQ's answers and broken connections: trying again may help, or will not."""
+"""All errors that this client raises, as one tree with one root.
+
+RocketMQError
+├── RocketMQUnavailable      cannot be reached now, or is busy; trying again may help
+│   └── MalformedFrame       what came is not RocketMQ's protocol
+└── RocketMQRefused          refused; trying the same again will not help
+    └── Denied               a broker's or name server's answer, with its code
+"""
 
 from collections.abc import Mapping
 
-from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq_client import codes
 
 _LONGEST_REMARK = 300
@@ -14,7 +20,23 @@ _MEANINGS = {
 }
 
 
-class Denied(BrokerRefused):
+class RocketMQError(Exception):
+    """The root of every error of this client."""
+
+
+class RocketMQUnavailable(RocketMQError):
+    """A name server or broker cannot be reached now, or is busy; trying again may help."""
+
+
+class RocketMQRefused(RocketMQError):
+    """It refused; trying the same again will not help."""
+
+
+class MalformedFrame(RocketMQUnavailable):
+    """The data is not RocketMQ's protocol; its connection can no longer be used."""
+
+
+class Denied(RocketMQRefused):
     """An answer with another code than success.
 
     Attributes:
@@ -38,29 +60,29 @@ def is_forbidden(denied: Denied) -> bool:
     return denied.code == codes.NO_PERMISSION or "AclException" in denied.remark
 
 
-def unreachable(what: str, address: str, error: BaseException) -> BrokerUnavailable:
+def unreachable(what: str, address: str, error: BaseException) -> RocketMQUnavailable:
     """Return the error for a peer that cannot be reached."""
-    return BrokerUnavailable(f"RocketMQ {what} at {address} cannot be reached: {_reason(error)}")
+    return RocketMQUnavailable(f"RocketMQ {what} at {address} cannot be reached: {_reason(error)}")
 
 
-def lost(address: str, why: BaseException | str) -> BrokerUnavailable:
+def lost(address: str, why: BaseException | str) -> RocketMQUnavailable:
     """Return the error for a connection that ended before an answer came."""
     reason = why if isinstance(why, str) else _reason(why)
-    return BrokerUnavailable(f"the connection to RocketMQ at {address} was lost: {reason}")
+    return RocketMQUnavailable(f"the connection to RocketMQ at {address} was lost: {reason}")
 
 
-def surfaced(error: Exception) -> BrokerError:
+def surfaced(error: Exception) -> RocketMQError:
     """Return the error as a user of the adapter shall see it: busy brokers are worth another try."""
     if isinstance(error, Denied) and error.code in codes.BUSY:
-        return BrokerUnavailable(
+        return RocketMQUnavailable(
             f"RocketMQ is too busy to accept the message (code {error.code}: {error.remark})"
         )
-    if isinstance(error, BrokerError):
+    if isinstance(error, RocketMQError):
         return error
-    return BrokerUnavailable(f"RocketMQ: {_reason(error)}")
+    return RocketMQUnavailable(f"RocketMQ: {_reason(error)}")
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, BrokerError):
+    if isinstance(error, RocketMQError):
         return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

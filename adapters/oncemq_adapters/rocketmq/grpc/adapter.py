@@ -29,6 +29,7 @@ from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.rocketmq.description import RocketMQDescription
+from oncemq_adapters.rocketmq.errors import translating
 from oncemq_adapters.rocketmq.grpc.broker_checks import examine
 from oncemq_adapters.rocketmq.grpc.checks import check_consumer
 from oncemq_adapters.rocketmq.grpc.client import hush
@@ -54,6 +55,7 @@ from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq_client.protocol.properties import LONGEST as LONGEST_PROPERTIES
 
 
+@translating
 class RocketMQGrpcAdapter:
     """Receives by a SimpleConsumer for each subscription; publishes by a Producer of its own."""
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts
-from oncemq.errors import BrokerError, BrokerRefused
+from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.errors import REFUSALS
 from oncemq_adapters.rocketmq.grpc.checks import NATIVE_ATTEMPTS
 from oncemq_adapters.rocketmq.grpc.client import Receiver
 from oncemq_adapters.rocketmq.grpc.errors import LEASE_REFUSED, SETTINGS_MISSING, surfaced
@@ -127,7 +128,7 @@ def _kind(desk: Operations, stock: Sequence[Inventory], topic: ProxiedTopic, gro
         yield Problem(str(other_kind(group, fifo=topic.fifo)), where="group")
     try:
         refuse_others(desk, group)
-    except BrokerRefused as error:
+    except REFUSALS as error:
         yield Problem(str(error), where="group")
 
 

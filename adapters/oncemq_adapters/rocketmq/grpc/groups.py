@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from oncemq.errors import BrokerError, BrokerRefused
+from oncemq.errors import BrokerRefused
+from oncemq_adapters.rocketmq.errors import FAILURES
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import group_settings
 from oncemq_adapters.rocketmq.remoting.operations import Operations
@@ -92,7 +93,7 @@ class AddedQueues:
     def look(self) -> None:
         """Commit where the groups begin in queues that are new."""
         for topic, group in self._groups:
-            with suppress(BrokerError):
+            with suppress(*FAILURES):
                 places = self._desk.routes.ask(topic.name).readable
                 if places != self._known.get(group + topic.name):
                     begin(self._desk, topic, group)

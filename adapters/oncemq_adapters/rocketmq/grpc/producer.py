@@ -9,11 +9,11 @@ from typing import Any
 
 from oncemq.contracts.adapter import Confirmed, Refused
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from oncemq_adapters.rocketmq.errors import behind
 from oncemq_adapters.rocketmq.grpc.client import Sender, ask_route
 from oncemq_adapters.rocketmq.grpc.errors import NO_TOPIC, meaning_of, surfaced
 from oncemq_adapters.rocketmq.grpc.requests import Sending, send_request
 from oncemq_adapters.rocketmq.grpc.settings import Settings
-from oncemq_adapters.rocketmq_client.producer.ordered_sends import behind
 
 Maker = Callable[[], Sending]
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from oncemq.errors import BrokerError, BrokerRefused, Unroutable
+from oncemq.errors import BrokerRefused, Unroutable
+from oncemq_adapters.rocketmq.errors import FAILURES
 from oncemq_adapters.rocketmq.grpc.errors import NO_TOPIC
 from oncemq_adapters.rocketmq.grpc.groups import begin, ensure_group, refuse_others
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
@@ -92,7 +93,7 @@ class Places:
                 self._ask(name)
             else:
                 self._desk.routes.ask(name)
-        except BrokerError as error:
+        except FAILURES as error:
             if getattr(error, "code", 0) not in {NO_TOPIC, codes.NO_TOPIC}:
                 raise
             return False

@@ -22,6 +22,7 @@ from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import ConfigError, MissingExtra
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.address import Address, parse_address
+from oncemq_adapters.rocketmq.errors import translating
 from oncemq_adapters.rocketmq.names import TopicOptions, read_topic
 from oncemq_adapters.rocketmq.native import settlement
 from oncemq_adapters.rocketmq.native.groups import register
@@ -43,6 +44,7 @@ from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
 PACKAGE = "rocketmq-client-python"
 
 
+@translating
 class NativeRocketMQAdapter(RocketMQAdapter):
     """Consumes by librocketmq in a process of its own for each group."""
 

@@ -9,10 +9,10 @@ from oncemq_adapters.rocketmq_client.admin.group_start import begin_group
 from oncemq_adapters.rocketmq_client.admin.topics import create_group
 from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
 from oncemq_adapters.rocketmq_client.connections.routes import Routes
-from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame
 from oncemq_adapters.rocketmq_client.names import retry_topic
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection
-from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame, loose_json
+from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
 
 
 def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> None:

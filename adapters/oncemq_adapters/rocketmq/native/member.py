@@ -18,8 +18,9 @@ import structlog
 
 from oncemq.common.private_files import private_folder
 from oncemq.contracts.adapter import ConsumerHealth
-from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from oncemq.errors import BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.address import Address
+from oncemq_adapters.rocketmq.errors import FAILURES
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.native.crash_bypass import PythonSession, heads_of
 from oncemq_adapters.rocketmq.native.groups import members, register
@@ -178,7 +179,7 @@ class Member:
                 pause = min(_LONGEST_PAUSE, pause * 2)
                 if self._crashes >= CRASHES and self._pass_heads():
                     pause = 0.1
-            except BrokerError as error:
+            except FAILURES as error:
                 self._trouble = str(error)
                 self._changed.wait(pause)
                 pause = min(_LONGEST_PAUSE, pause * 2)
@@ -229,7 +230,7 @@ class Member:
             self._progress.commit(self._brokers)
             topics = [*self._by_topic, retry_topic(self._group)]
             heads = heads_of(self._routes, self._brokers, topics, self._group)
-        except BrokerError as error:
+        except FAILURES as error:
             self._trouble = str(error)
             return False
         known = any(head.fatal for head in heads)
@@ -269,7 +270,7 @@ class Member:
         if not session.done:
             for inbox in self.inboxes:
                 inbox.lost(session.generation, tell=not self._closed)
-        with suppress(BrokerError):
+        with suppress(*FAILURES):
             self._progress.commit(self._brokers)
         self._progress.forget_open()
         return session.done
@@ -308,7 +309,7 @@ class Member:
         while self._goes_on(session, names):
             if not self._changed.wait(LOOK_EVERY):
                 self._look()
-                with suppress(BrokerError):
+                with suppress(*FAILURES):
                     self._adopt(names)
             self._changed.clear()
             if self._idle_by_gift(session):
@@ -369,7 +370,7 @@ class Member:
                 inbox.lost(self._generation, tell=not self._closed)
         try:
             self._progress.commit(self._brokers)
-        except BrokerError:
+        except FAILURES:
             # It is committed before the next process starts.
             return
 
@@ -387,7 +388,7 @@ class Member:
             for name in self._names:
                 if (left := deadline - time.monotonic()) <= 0:
                     return
-                with suppress(BrokerError):
+                with suppress(*FAILURES):
                     self._hello(self._brokers.get(name), left)
             time.sleep(_BETWEEN_ANSWERS)
 

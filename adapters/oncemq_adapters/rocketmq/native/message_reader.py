@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.errors import FAILURES, Failure
 from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.sealed_copies import opened
 from oncemq_adapters.rocketmq_client import codes
@@ -17,10 +18,9 @@ from oncemq_adapters.rocketmq_client.admin.offset_requests import first_offset
 from oncemq_adapters.rocketmq_client.admin.queue_browser import browse, browsing_fields
 from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
 from oncemq_adapters.rocketmq_client.connections.routes import Routes
-from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame
 from oncemq_adapters.rocketmq_client.names import FIRST
 from oncemq_adapters.rocketmq_client.protocol.connection import Fields
-from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame
 from oncemq_adapters.rocketmq_client.protocol.message_codec import (
     UNPACKED_AT_ONCE,
     StoredMessage,
@@ -109,13 +109,13 @@ class WholeMessages:
     def _find(
         self, topics: Iterable[str], number: int, offset: int, unique_id: str, stored_at: int
     ) -> Sequence[Found]:
-        failure: BrokerError | None = None
+        failure: Failure | None = None
         alike: list[Found] = []
         as_old: list[Found] = []
         for queue in self.queues_of(topics, number):
             try:
                 found = self._read(queue, offset)
-            except BrokerError as error:
+            except FAILURES as error:
                 failure = error
                 continue
             if not found or found[0].offset != offset:
@@ -168,7 +168,7 @@ class WholeMessages:
             done: called with the messages, on the connection's thread; with none at the queue's end, and on any failure.
         """
 
-        def answered(error: BrokerError | None, _fields: Fields, body: bytes) -> None:
+        def answered(error: Failure | None, _fields: Fields, body: bytes) -> None:
             found: Sequence[StoredMessage] = ()
             if error is None:
                 with suppress(MalformedFrame):

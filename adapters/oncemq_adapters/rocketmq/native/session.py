@@ -13,9 +13,9 @@ from typing import Any
 
 import structlog
 
-from oncemq.errors import BrokerError
 from oncemq_adapters.librocketmq.frames import Identity
 from oncemq_adapters.librocketmq.remembered import Remembered
+from oncemq_adapters.rocketmq.errors import FAILURES
 from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
 from oncemq_adapters.rocketmq.native.message_reader import FAR, PULLED, WholeMessages
 from oncemq_adapters.rocketmq.native.process import LibraryProcess
@@ -202,7 +202,7 @@ class Session:
             return
         try:
             finished = self._finished(identity)
-        except BrokerError as error:
+        except FAILURES as error:
             if tries == _SAID_AFTER:
                 structlog.get_logger("oncemq").warning(
                     "message held by librocketmq cannot be read yet, tried again",

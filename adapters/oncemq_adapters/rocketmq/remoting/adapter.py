@@ -34,6 +34,7 @@ from oncemq_adapters.answers import send_answers
 from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
 from oncemq_adapters.rocketmq.description import RocketMQDescription
+from oncemq_adapters.rocketmq.errors import FAILURES, as_broker_error, translating
 from oncemq_adapters.rocketmq.names import (
     TopicOptions,
     group_of,
@@ -114,6 +115,7 @@ LOOK_EVERY = 60.0
 """Seconds between looks at what other members of the groups subscribe to."""
 
 
+@translating
 class RocketMQAdapter:
     """Consumes as a member of each group; publishes and administrates by connections apart."""
 
@@ -386,7 +388,7 @@ class RocketMQAdapter:
     def _watch_groups(self, desk: Operations, subscriptions: Sequence[Subscription]) -> None:
         def look() -> None:
             # An unreachable broker is reported elsewhere; the findings stay until the next check.
-            with suppress(BrokerError):
+            with suppress(*FAILURES):
                 self._concerns = self._differing(desk, subscriptions)
 
         self._concerns = ()
@@ -411,7 +413,8 @@ class RocketMQAdapter:
         desk = self._desk
         if desk is None:
             return [BrokerUnavailable("the RocketMQ adapter is closed") for _ in copies]
-        return desk.producer.send(copies)
+        answers = desk.producer.send(copies)
+        return [None if error is None else as_broker_error(error) for error in answers]
 
     def _answer(self, deliveries: Sequence[Delivery], *, failed: bool) -> None:
         mine = [delivery for delivery in deliveries if isinstance(delivery.token, Token)]

@@ -6,8 +6,8 @@ from datetime import timedelta
 from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts
-from oncemq.errors import BrokerRefused
 from oncemq_adapters.near_names import nearest
+from oncemq_adapters.rocketmq.errors import REFUSALS
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
 from oncemq_adapters.rocketmq.remoting.admin.account_rights import consuming_problems, publishing_problems
@@ -117,7 +117,7 @@ def _filters(desk: Operations, names: Sequence[str], topic: TopicOptions, group:
     for name in names if topic.filter else ():
         try:
             administration.insist_on_filter(desk.brokers.get(name), group, topic)
-        except BrokerRefused as refused:
+        except REFUSALS as refused:
             yield Problem(str(refused), where="topic.filter")
 
 

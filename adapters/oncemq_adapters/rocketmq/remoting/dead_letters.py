@@ -11,7 +11,8 @@ from time import monotonic, sleep
 from typing import NamedTuple
 
 from oncemq.contracts.adapter import DeadLetter
-from oncemq.errors import BrokerError, BrokerRefused
+from oncemq.errors import BrokerRefused
+from oncemq_adapters.rocketmq.errors import Failure
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.properties import moment_of, read_message
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED, origin_of, replay_copy
@@ -114,7 +115,7 @@ class DeadLetters:
         self._remove(letters)
         return len(letters)
 
-    def _resend(self, letters: Sequence[Letter]) -> Sequence[BrokerError | None]:
+    def _resend(self, letters: Sequence[Letter]) -> Sequence[Failure | None]:
         """Send letters to where the group finds its retries; other drivers look elsewhere."""
         copies = [replay_copy(letter.stored, self._group, letter.broker) for letter in letters]
         return self._producer.send(copies)
@@ -218,10 +219,3 @@ def _named_by(mark: StoredMessage) -> Sequence[str]:
     except (ValueError, RecursionError):
         return ()
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else ()
-
-
-def explained(error: BrokerError) -> BrokerError:
-    """Return the error of a browse; older brokers make dead-letter topics that cannot be read."""
-    if isinstance(error, Denied) and "permission" in error.remark.lower():
-        return BrokerRefused(f"{error} – make it readable: mqadmin updateTopicPerm -p 6")
-    return error

@@ -8,14 +8,14 @@ from time import monotonic
 from typing import Any
 
 from oncemq.contracts.adapter import Subscription
-from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq_adapters.rocketmq.errors import FAILURES
 from oncemq_adapters.rocketmq.names import group_of, parse_topic
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.codes import Place
 from oncemq_adapters.rocketmq_client.connections.queue_allocation import allocate
 from oncemq_adapters.rocketmq_client.connections.routes import Routes
-from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.errors import Denied, RocketMQUnavailable
 from oncemq_adapters.rocketmq_client.names import (
     ALLOCATIONS,
     RETRY_PREFIX,
@@ -194,7 +194,7 @@ def _members(desk: Operations, group: str, clients: set[str]) -> Iterator[GroupM
             _, body = connection.call(codes.GROUP_MEMBERS, {"consumerGroup": group})
         except (
             Denied,
-            BrokerUnavailable,
+            RocketMQUnavailable,
         ):  # no member is connected, the account may not ask, or the broker is away
             continue
         listed = loose_json(body)
@@ -218,7 +218,7 @@ def _running_info(connection: Connection, group: str, client: str, within: float
     try:
         _, body = connection.call(codes.RUNNING_INFO, fields, timeout=within)
         told = loose_json(body)
-    except BrokerError:
+    except FAILURES:
         return None
     return told if isinstance(told, Mapping) else None
 

@@ -11,6 +11,7 @@ from oncemq.contracts.adapter import CONFIRMED, Confirmed, ParkedDeadLetter, Ref
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address
+from oncemq_adapters.rocketmq.errors import FAILURES, as_broker_error, behind
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.properties import check_size, for_publishing
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic, missing
@@ -22,7 +23,6 @@ from oncemq_adapters.rocketmq_client.connections.queue_allocation import spread_
 from oncemq_adapters.rocketmq_client.connections.routes import Routes
 from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
 from oncemq_adapters.rocketmq_client.errors import Denied
-from oncemq_adapters.rocketmq_client.producer.ordered_sends import behind
 from oncemq_adapters.rocketmq_client.producer.producer import Producer
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection
 from oncemq_adapters.rocketmq_client.protocol.heartbeat import producer_heartbeat_body
@@ -61,9 +61,9 @@ class Operations:
         """Publish to a topic; returns an answer for each message."""
         try:
             places = self._writable(topic)
-        except BrokerError as error:
+        except FAILURES as error:
             gone = isinstance(error, Denied) and error.code == codes.NO_TOPIC
-            return [Refused(missing(topic) if gone else error) for _ in messages]
+            return [Refused(missing(topic) if gone else as_broker_error(error)) for _ in messages]
         answers = self._send(
             [(message.key, partial(self._outgoing, topic, message, now, places)) for message in messages]
         )
@@ -88,8 +88,8 @@ class Operations:
         """Put messages into a group's dead letters; returns an answer for each."""
         try:
             broker = self.routes.find(topic.name).writable[0][0]
-        except (BrokerError, IndexError) as error:
-            failure = error if isinstance(error, BrokerError) else missing(topic)
+        except (*FAILURES, IndexError) as error:
+            failure = missing(topic) if isinstance(error, IndexError) else as_broker_error(error)
             return [Refused(failure) for _ in burials]
         makers = [
             (None, partial(burial_copy, burial, topic.name, group, broker, self.producer.unique_id()))
@@ -115,7 +115,7 @@ class Operations:
         errors = self.producer.send([outgoing for _, outgoing in good])
         for (at, _), wrong in zip(good, errors, strict=True):
             if wrong is not None:
-                answers[at] = Refused(wrong)
+                answers[at] = Refused(as_broker_error(wrong))
         return answers
 
     def close(self, timeout: float) -> None:
@@ -148,5 +148,5 @@ class Operations:
         for connection in self.brokers.alive().values():
             try:
                 self._hello(connection)
-            except BrokerError as error:
+            except FAILURES as error:
                 connection.close(error)

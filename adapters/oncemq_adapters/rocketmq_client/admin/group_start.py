@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.admin.offset_requests import (
     commit_offset,
@@ -18,7 +17,7 @@ from oncemq_adapters.rocketmq_client.admin.offset_requests import (
 )
 from oncemq_adapters.rocketmq_client.codes import Place
 from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.errors import Denied, RocketMQError
 from oncemq_adapters.rocketmq_client.names import FIRST, LAST
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection
 
@@ -55,7 +54,7 @@ def begin_group(
         make_group: called for a broker that does not know the group and makes none by itself.
 
     Raises:
-        BrokerError: a broker did not take it, or did not say whether the group was there before.
+        RocketMQError: a broker did not take it, or did not say whether the group was there before.
     """
     chosen: dict[Place, int] = {}
     for _ in range(ROUNDS):
@@ -80,9 +79,9 @@ def begin_group(
 
 def _after_others(
     brokers: Brokers, missing: Sequence[Place], topic: str, group: str
-) -> tuple[Sequence[Place], BrokerError | None]:
+) -> tuple[Sequence[Place], RocketMQError | None]:
     """Return the queues that other members, which may be committing the first offsets now, leave without a commit."""
-    failure: BrokerError | None = None
+    failure: RocketMQError | None = None
     for _ in range(_LOOKS):
         time.sleep(_LOOK_EVERY)
         missing, _, failure = _look(brokers, missing, topic, group)
@@ -93,15 +92,15 @@ def _after_others(
 
 def _look(
     brokers: Brokers, places: Sequence[Place], topic: str, group: str
-) -> tuple[Sequence[Place], bool, BrokerError | None]:
+) -> tuple[Sequence[Place], bool, RocketMQError | None]:
     """Return the queues without a commit, whether the group has begun, and why a broker did not answer."""
     missing: list[Place] = []
     begun = False
-    failure: BrokerError | None = None
+    failure: RocketMQError | None = None
     for name, number in places:
         try:
             known = _committed(brokers.get(name), group, topic, number) is not None
-        except BrokerError as error:
+        except RocketMQError as error:
             failure = error
             continue
         begun = begun or (known and number == 0)

@@ -5,10 +5,9 @@ from datetime import datetime
 
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.admin.queue_browser import browsing_fields
-from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame
 from oncemq_adapters.rocketmq_client.names import FIRST, LAST
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection, Fields
-from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame
 
 
 def committed_offset(connection: Connection, group: str, topic: str, number: int) -> int | None:

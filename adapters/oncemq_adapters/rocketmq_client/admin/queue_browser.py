@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from time import monotonic, sleep
 
-from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.errors import Denied, RocketMQError
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection, Fields
 from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
 from oncemq_adapters.rocketmq_client.protocol.message_codec import (
@@ -96,7 +95,7 @@ def wait_until_shown(connection: Connection) -> None:
             table = loose_json(connection.call(codes.BROKER_STATUS, {})[1])["table"]
             end = int(table["commitLogMaxOffset"])
             shown = end - int(table["dispatchBehindBytes"])
-        except (BrokerError, KeyError, TypeError, ValueError):
+        except (RocketMQError, KeyError, TypeError, ValueError):
             return
         stored = stored or end
         if shown >= stored:

@@ -3,12 +3,11 @@
 import json
 import time
 
-from oncemq.errors import BrokerUnavailable
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.codes import TEMPLATE
 from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
 from oncemq_adapters.rocketmq_client.connections.routes import Routes
-from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.errors import Denied, RocketMQUnavailable
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection
 
 _READ_AND_WRITE = 6
@@ -18,11 +17,11 @@ def connect_all(routes: Routes, brokers: Brokers) -> None:
     """Prove that the name server and at least one broker can be used.
 
     Raises:
-        BrokerError: they cannot; a refusal of any broker counts.
+        RocketMQError: they cannot; a refusal of any broker counts.
     """
     names = routes.brokers()
     if not names:
-        raise BrokerUnavailable("the RocketMQ name server knows no broker: it has not registered yet")
+        raise RocketMQUnavailable("the RocketMQ name server knows no broker: it has not registered yet")
     brokers.reached(names)
 
 
@@ -45,7 +44,7 @@ def create_topic(routes: Routes, brokers: Brokers, name: str, queues: int, *, fi
         fifo: the topic says of itself that its messages are in order, which proxies of RocketMQ 5 ask for.
 
     Raises:
-        BrokerError: a broker refused, or none can be reached.
+        RocketMQError: a broker refused, or none can be reached.
     """
     fields = {
         "topic": name,
@@ -82,7 +81,7 @@ def create_group(connection: Connection, group: str) -> None:
     """Make a group on one broker, with the settings that it would give a group itself.
 
     Raises:
-        BrokerError: the broker refused.
+        RocketMQError: the broker refused.
     """
     settings = {
         "groupName": group,

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock
 
-from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rocketmq_client.cluster import Cluster
 from oncemq_adapters.rocketmq_client.connections.routes import Patience, Routes
+from oncemq_adapters.rocketmq_client.errors import RocketMQError, RocketMQUnavailable
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection, Deferred
 from oncemq_adapters.rocketmq_client.protocol.frames import Frame
 
@@ -19,7 +19,7 @@ class Brokers:
     Args:
         cluster: how to connect.
         routes: who the brokers are.
-        hello: introduces a new connection to its broker; raises BrokerError if it is not welcome.
+        hello: introduces a new connection to its broker; raises RocketMQError if it is not welcome.
         on_request: answers what the broker of a name asks.
         on_close: called with lost connections.
     """
@@ -41,10 +41,10 @@ class Brokers:
         self._lock = Lock()
         self._connecting: dict[str, Lock] = {}
         self._connections: dict[str, Connection] = {}
-        self._away: dict[str, BrokerError] = {}
+        self._away: dict[str, RocketMQError] = {}
         self._closed = False
 
-    def away(self, name: str, error: BrokerError | None) -> None:
+    def away(self, name: str, error: RocketMQError | None) -> None:
         """Note that another thread tries to reach a broker, and why it could not so far; None when it is back."""
         if error is None:
             self._away.pop(name, None)
@@ -55,7 +55,7 @@ class Brokers:
         """Raise why a broker is away, so that a thread with other work does not wait for it.
 
         Raises:
-            BrokerError: it is away.
+            RocketMQError: it is away.
         """
         if (error := self._away.get(name)) is not None:
             raise error
@@ -64,16 +64,16 @@ class Brokers:
         """Return live connections to those of these brokers that can be reached; at least one.
 
         Raises:
-            BrokerUnavailable: none of them can.
-            BrokerError: one does not welcome us.
+            RocketMQUnavailable: none of them can.
+            RocketMQError: one does not welcome us.
         """
         found: dict[str, Connection] = {}
-        failure: BrokerUnavailable | None = None
+        failure: RocketMQUnavailable | None = None
         for name in dict.fromkeys(names):
             try:
                 self.check(name)
                 found[name] = self.get(name)
-            except BrokerUnavailable as error:
+            except RocketMQUnavailable as error:
                 failure = failure or error
         if failure is not None and not found:
             raise failure
@@ -83,7 +83,7 @@ class Brokers:
         """Return a live connection to the broker of this name.
 
         Raises:
-            BrokerError: it is unknown, cannot be reached, or does not welcome us.
+            RocketMQError: it is unknown, cannot be reached, or does not welcome us.
         """
         known = self._connections.get(name)
         if known is not None and known.alive:
@@ -113,9 +113,9 @@ class Brokers:
     def _connect(self, name: str) -> Connection:
         told = self._routes.masters.get(name)
         if told is None:
-            raise BrokerUnavailable(f"no name server of RocketMQ knows where broker {name!r} is")
+            raise RocketMQUnavailable(f"no name server of RocketMQ knows where broker {name!r} is")
         if self._closed:
-            raise BrokerUnavailable("the adapter is closed")
+            raise RocketMQUnavailable("the adapter is closed")
         peer = self._cluster.reached(told)
         self._patience.check(peer)
         try:
@@ -128,7 +128,7 @@ class Brokers:
             except BaseException as error:
                 connection.close(error)
                 raise
-        except BrokerError as error:
+        except RocketMQError as error:
             self._patience.failed(peer, error)
             raise
         self._patience.succeeded(peer)

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.errors import RocketMQError
 from oncemq_adapters.rocketmq_client.names import Selection
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection
 from oncemq_adapters.rocketmq_client.protocol.heartbeat import (
@@ -58,7 +58,7 @@ class GroupMembership:
         """Say that we live.
 
         Raises:
-            BrokerError: the broker does not answer, or does not welcome us.
+            RocketMQError: the broker does not answer, or does not welcome us.
         """
         body = heartbeat_body(
             self.client,
@@ -76,7 +76,7 @@ class GroupMembership:
         for connection in connections:
             try:
                 self.hello(connection)
-            except BrokerError as error:
+            except RocketMQError as error:
                 trouble = str(error)
                 connection.close(error)
         return trouble
@@ -98,7 +98,7 @@ class GroupMembership:
         """Leave the group, so that others need not wait for our silence."""
         fields = {"clientID": self.client, "consumerGroup": self._group}
         for connection in connections:
-            with suppress(BrokerError):
+            with suppress(RocketMQError):
                 connection.call(codes.UNREGISTER, fields, timeout=GOODBYE_WITHIN)
 
     def _subscribed(self) -> Mapping[str, Selection]:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.cluster import Cluster
 from oncemq_adapters.rocketmq_client.codes import Place
-from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame, RocketMQError, RocketMQUnavailable
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection, Fields
-from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame, loose_json
+from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
 
 MASTER = "0"
 
@@ -49,8 +48,8 @@ class Routes:
         """Return a topic's route, from memory if it is there.
 
         Raises:
-            BrokerRefused: there is no such topic.
-            BrokerUnavailable: no name server answers.
+            RocketMQRefused: there is no such topic.
+            RocketMQUnavailable: no name server answers.
         """
         return self._routes.get(topic) or self.ask(topic)
 
@@ -72,7 +71,7 @@ class Routes:
                 self.ask(topic)
             except Denied:
                 continue
-            except BrokerError:
+            except RocketMQError:
                 return
 
     def brokers(self) -> Mapping[str, str]:
@@ -126,14 +125,14 @@ class Routes:
             raise MalformedFrame(f"a route cannot be understood: {error!r}") from error
 
     def _call(self, code: int, fields: Fields) -> tuple[Fields, bytes]:
-        failures: list[BrokerError] = []
+        failures: list[RocketMQError] = []
         for server in self._cluster.name_servers:
             try:
                 connection = self._connection(server)
                 return connection.call(code, fields, timeout=self._cluster.connect_timeout.total_seconds())
             except Denied:
                 raise
-            except BrokerUnavailable as error:
+            except RocketMQUnavailable as error:
                 failures.append(error)
         raise failures[0]
 
@@ -151,7 +150,7 @@ class Routes:
             # A query that ran until now, on its own thread, must not leave a connection open.
             if self._closed:
                 fresh.close()
-                raise BrokerUnavailable("the adapter is closed")
+                raise RocketMQUnavailable("the adapter is closed")
             self._connections[server] = fresh
         return fresh
 
@@ -161,7 +160,7 @@ class Patience:
 
     def __init__(self, longest: float = 2.0) -> None:
         self._longest = longest
-        self._failed: dict[str, tuple[float, float, BrokerError]] = {}
+        self._failed: dict[str, tuple[float, float, RocketMQError]] = {}
 
     def check(self, peer: str) -> None:
         """Raise the last error while it is too early to try again."""
@@ -169,7 +168,7 @@ class Patience:
         if error is not None and time.monotonic() < since + pause:
             raise error
 
-    def failed(self, peer: str, error: BrokerError) -> None:
+    def failed(self, peer: str, error: RocketMQError) -> None:
         """Note a failure."""
         pause = min(self._longest, self._failed.get(peer, (0.0, 0.05, error))[1] * 2)
         self._failed[peer] = (time.monotonic(), pause, error)

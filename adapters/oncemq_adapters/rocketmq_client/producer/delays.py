@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from oncemq.errors import BrokerRefused
+from oncemq_adapters.rocketmq_client.errors import RocketMQRefused
 
 TIMER = "TIMER_DELAY_MS"
 LEVEL = "DELAY"
@@ -21,18 +21,18 @@ def delay_properties(delay: timedelta, *, timer: bool) -> dict[str, str]:
         timer: the broker has a timer wheel.
 
     Raises:
-        BrokerRefused: the delay is too long for the broker.
+        RocketMQRefused: the delay is too long for the broker.
     """
     milliseconds = round(delay.total_seconds() * 1000)
     if milliseconds <= 0:
         return {}
     if timer:
         if delay > LONGEST:
-            raise BrokerRefused(f"RocketMQ holds a message back for three days at most, not for {delay}")
+            raise RocketMQRefused(f"RocketMQ holds a message back for three days at most, not for {delay}")
         return {TIMER: str(milliseconds)}
     for level, seconds in enumerate(LEVELS, 1):
         if seconds * 1000 >= milliseconds:
             return {LEVEL: str(level)}
-    raise BrokerRefused(
+    raise RocketMQRefused(
         f"this RocketMQ has no timer wheel and holds a message back for two hours at most, not for {delay}"
     )

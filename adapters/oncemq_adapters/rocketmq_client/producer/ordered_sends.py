@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from threading import Event, Lock
 
-from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from oncemq_adapters.rocketmq_client.errors import RocketMQError, RocketMQRefused, RocketMQUnavailable
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection
 from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
 
@@ -18,7 +18,7 @@ class SendResults:
         errors: where to write what is wrong with each.
     """
 
-    def __init__(self, count: int, errors: list[BrokerError | None]) -> None:
+    def __init__(self, count: int, errors: list[RocketMQError | None]) -> None:
         self._left = count
         self._errors = errors
         self._lock = Lock()
@@ -37,7 +37,7 @@ class SendResults:
         with self._lock:
             self._waiting[connection] -= 1
 
-    def answered(self, indices: Sequence[int], error: BrokerError | None) -> None:
+    def answered(self, indices: Sequence[int], error: RocketMQError | None) -> None:
         """Write down the answer of these messages."""
         with self._lock:
             for at in indices:
@@ -55,7 +55,7 @@ class SendResults:
         return self._complete.wait(max(0.0, deadline - time.monotonic()))
 
 
-Refusals = dict[tuple[str, str], BrokerError]
+Refusals = dict[tuple[str, str], RocketMQError]
 """Why nothing more of a key is sent, by topic and key; one for all lines of a send."""
 
 
@@ -102,7 +102,7 @@ class OrderedSend:
                 return indices
         return ()
 
-    def refused(self, indices: Sequence[int], error: BrokerError) -> None:
+    def refused(self, indices: Sequence[int], error: RocketMQError) -> None:
         """Answer for one message that the broker will never take; of several, find out which one it is.
 
         A broker that refuses a batch has stored nothing of it.
@@ -116,7 +116,7 @@ class OrderedSend:
         if message.key is not None:
             self._refusals[message.topic, message.key] = error
 
-    def abandon(self, error: BrokerError) -> None:
+    def abandon(self, error: RocketMQError) -> None:
         """Answer for all that waits: it cannot be sent now."""
         while self._waiting:
             self.tally.answered(self._waiting.popleft(), error)
@@ -127,11 +127,11 @@ class OrderedSend:
             return False
         error = self._refusals.get((message.topic, message.key))
         if error is not None:
-            self.tally.answered([at], behind(error))
+            self.tally.answered([at], _behind(error))
         return error is not None
 
 
-def behind(error: Exception) -> BrokerError:
+def _behind(error: Exception) -> RocketMQError:
     """Return the error of a message that was not sent because an earlier one of its key is not stored."""
-    kind = BrokerUnavailable if isinstance(error, BrokerUnavailable) else BrokerRefused
+    kind = RocketMQUnavailable if isinstance(error, RocketMQUnavailable) else RocketMQRefused
     return kind(f"not sent, so as not to overtake an earlier message of its key: {error}")

@@ -9,12 +9,17 @@ from functools import partial
 from threading import Semaphore
 from typing import TypeGuard
 
-from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.codes import Place
 from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
 from oncemq_adapters.rocketmq_client.connections.routes import Routes
-from oncemq_adapters.rocketmq_client.errors import Denied, surfaced
+from oncemq_adapters.rocketmq_client.errors import (
+    Denied,
+    RocketMQError,
+    RocketMQRefused,
+    RocketMQUnavailable,
+    surfaced,
+)
 from oncemq_adapters.rocketmq_client.producer.delays import delay_properties
 from oncemq_adapters.rocketmq_client.producer.ordered_sends import (
     OrderedSend,
@@ -71,9 +76,9 @@ class Producer:
         """Return an id in RocketMQ's own form, unlike any other's."""
         return f"{self._own}{next(self._count) & 0xFFFFFFFF:08X}"
 
-    def send(self, messages: Sequence[Outgoing]) -> list[BrokerError | None]:
+    def send(self, messages: Sequence[Outgoing]) -> list[RocketMQError | None]:
         """Publish; return the error of each, None for confirmed."""
-        errors: list[BrokerError | None] = [None] * len(messages)
+        errors: list[RocketMQError | None] = [None] * len(messages)
         left = list(range(len(messages)))
         deadline = time.monotonic() + self._limit
         refusals: Refusals = {}
@@ -94,13 +99,13 @@ class Producer:
         """Return the writable queue that is next in turn."""
         places = self._routes.find(topic).writable
         if not places:
-            raise BrokerRefused(f"topic {topic!r} of RocketMQ has no queue that can be written to")
+            raise RocketMQRefused(f"topic {topic!r} of RocketMQ has no queue that can be written to")
         return places[next(self._turn) % len(places)]
 
     def _round(
         self,
         messages: Sequence[Outgoing],
-        errors: list[BrokerError | None],
+        errors: list[RocketMQError | None],
         left: Sequence[int],
         refusals: Refusals,
         deadline: float,
@@ -109,7 +114,7 @@ class Producer:
         for name, group in self._by_broker(messages, left, errors, tally).items():
             try:
                 connection = self._brokers.get(name)
-            except BrokerError as error:
+            except RocketMQError as error:
                 tally.answered([at for at, _ in group], error)
                 continue
             lines: dict[object, OrderedSend] = {}
@@ -131,16 +136,16 @@ class Producer:
         self,
         messages: Sequence[Outgoing],
         left: Sequence[int],
-        errors: list[BrokerError | None],
+        errors: list[RocketMQError | None],
         tally: SendResults,
     ) -> dict[str, list[tuple[int, int]]]:
         found: dict[str, list[tuple[int, int]]] = {}
         for at in left:
             # Until a broker has said otherwise.
-            errors[at] = BrokerUnavailable("RocketMQ has not confirmed the message in time")
+            errors[at] = RocketMQUnavailable("RocketMQ has not confirmed the message in time")
             try:
                 name, queue = messages[at].place or self._place_of(messages[at].topic)
-            except BrokerError as error:
+            except RocketMQError as error:
                 tally.answered([at], error)
             else:
                 found.setdefault(name, []).append((at, queue))
@@ -155,7 +160,7 @@ class Producer:
                 connection.submit_all(together)
                 together = []
                 if not self._window.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                    line.abandon(BrokerUnavailable("too many messages wait for a confirmation"))
+                    line.abandon(RocketMQUnavailable("too many messages wait for a confirmation"))
                     continue
             tally.begin(connection)
             together += self._next(line)
@@ -169,7 +174,7 @@ class Producer:
         while indices := line.next():
             try:
                 code, fields, body = self._request(line, [line.messages[at] for at in indices])
-            except BrokerError as error:
+            except RocketMQError as error:
                 line.refused(indices, error)
             else:
                 return [(code, fields, body, partial(self._told, line, indices))]
@@ -181,7 +186,7 @@ class Producer:
         self,
         line: OrderedSend,
         indices: Sequence[int],
-        error: BrokerError | None,
+        error: RocketMQError | None,
         _fields: Fields,
         _body: bytes,
     ) -> None:
@@ -201,13 +206,13 @@ class Producer:
         if following := self._next(line):
             line.connection.submit_all(following)
 
-    def _is_about_the_message(self, error: BrokerError | None) -> TypeGuard[Denied]:
+    def _is_about_the_message(self, error: RocketMQError | None) -> TypeGuard[Denied]:
         """Return whether others of the same queue may be taken although this one never will."""
         if not isinstance(error, Denied) or self._worth_repeating(error):
             return False
         return error.code not in codes.ABOUT_THE_PLACE
 
-    def _worth_repeating(self, error: BrokerError | None) -> bool:
+    def _worth_repeating(self, error: RocketMQError | None) -> bool:
         if not isinstance(error, Denied):
             return False
         return error.code in codes.BUSY or "timerWheelEnable" in error.remark

@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client import errors as faults
 from oncemq_adapters.rocketmq_client.cluster import Cluster
+from oncemq_adapters.rocketmq_client.errors import RocketMQError, RocketMQUnavailable
 from oncemq_adapters.rocketmq_client.protocol.frames import (
     Frame,
     FrameReader,
@@ -178,7 +178,7 @@ def _shut(connected: socket.socket) -> None:
 
 
 Fields = Mapping[str, str]
-Done = Callable[[BrokerError | None, Fields, bytes], None]
+Done = Callable[[RocketMQError | None, Fields, bytes], None]
 """Called with (error or None, fields, body), once, on the connection's thread or on that of a failed request."""
 
 Request = tuple[int, Fields, bytes, Done | None]
@@ -209,7 +209,7 @@ class Connection:
         version: the peer's, known after its first answer; 0 before.
 
     Raises:
-        BrokerUnavailable: the peer cannot be reached.
+        RocketMQUnavailable: the peer cannot be reached.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Connection:
     ) -> None:
         self.peer = peer
         self.version = 0
-        self.error: BrokerUnavailable | None = None
+        self.error: RocketMQUnavailable | None = None
         self._login = (cluster.username, cluster.password) if cluster.username else None
         self._on_request = on_request
         self._on_close = on_close
@@ -267,7 +267,7 @@ class Connection:
         """Ask and wait for the answer; never from the connection's own thread.
 
         Raises:
-            BrokerError: Denied, or the connection is lost, or no answer came in time.
+            RocketMQError: Denied, or the connection is lost, or no answer came in time.
         """
         ready = Event()
         answer: list[Any] = []
@@ -278,7 +278,7 @@ class Connection:
 
         self.submit(code, fields, body, done)
         if not ready.wait(timeout):
-            raise BrokerUnavailable(f"RocketMQ at {self.peer} did not answer within {timeout:g} s")
+            raise RocketMQUnavailable(f"RocketMQ at {self.peer} did not answer within {timeout:g} s")
         if answer[0] is not None:
             raise answer[0]
         return answer[1], answer[2]
@@ -329,7 +329,7 @@ class Connection:
                     self._handle(frame)
                 if self._held_back:
                     self._send(b"")
-        except (OSError, ValueError, BrokerError) as error:
+        except (OSError, ValueError, RocketMQError) as error:
             why = error
         except BaseException as error:
             structlog.get_logger("oncemq").exception("reading from RocketMQ failed")
@@ -368,7 +368,7 @@ def _with_next(frames: Iterator[Frame]) -> Iterator[tuple[Frame, bool]]:
             if before is not None:
                 yield before, True
             before = frame
-    except BrokerError:
+    except RocketMQError:
         if before is not None:
             yield before, False
         raise

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from oncemq.errors import BrokerUnavailable
 from oncemq_adapters.rocketmq_client.codes import OUR_VERSION
+from oncemq_adapters.rocketmq_client.errors import MalformedFrame
 
 LARGEST = 64 * 1024 * 1024
 """Bytes of a frame that comes in; a pull brings 256 KiB unless one message alone is larger."""
@@ -23,10 +23,6 @@ _LONG, _SHORT = struct.Struct(">i"), struct.Struct(">h")
 _JSON_KIND, _BINARY_KIND = 0, 1
 _BARE_KEY = re.compile(r"([{,])\s*(-?\d+)\s*:")
 _OBJECT_AS_KEY = re.compile(r"([{,])\s*(\{[^{}]*\})\s*:")
-
-
-class MalformedFrame(BrokerUnavailable):
-    """The data is not RocketMQ's protocol; its connection can no longer be used."""
 
 
 class Frame(NamedTuple):

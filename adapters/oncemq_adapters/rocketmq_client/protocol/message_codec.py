@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame
+from oncemq_adapters.rocketmq_client.errors import MalformedFrame
 from oncemq_adapters.rocketmq_client.protocol.properties import from_text
 
 LARGEST_BODY = 4 * 1024 * 1024

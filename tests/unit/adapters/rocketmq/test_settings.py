@@ -7,13 +7,14 @@ import pytest
 
 from oncemq.common.problems import Severity
 from oncemq.contracts.adapter import Subscription
-from oncemq.errors import BrokerRefused, ConfigError
+from oncemq.errors import ConfigError
 from oncemq_adapters.rocketmq import checks
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
 from oncemq_adapters.rocketmq.names import group_of, parse_topic, read_topic
 from oncemq_adapters.rocketmq.native.options import NativeOptions
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import moves
+from oncemq_adapters.rocketmq_client.errors import RocketMQRefused
 from oncemq_adapters.rocketmq_client.producer.delays import delay_properties
 from support.facts import facts_of
 
@@ -115,7 +116,7 @@ def test_delays(delay: float, timer: bool, properties: dict[str, str]) -> None:
 @pytest.mark.parametrize(("days", "timer"), [(3.1, True), (0.1, False)])
 def test_delays_that_are_too_long_are_refused(days: float, timer: bool) -> None:
     """They would be cut short."""
-    with pytest.raises(BrokerRefused, match="at most"):
+    with pytest.raises(RocketMQRefused, match="at most"):
         delay_properties(timedelta(days=days), timer=timer)
 
 

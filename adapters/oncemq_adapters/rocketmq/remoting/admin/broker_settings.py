@@ -8,10 +8,10 @@ from typing import Any
 from oncemq.errors import BrokerRefused
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame
 from oncemq_adapters.rocketmq_client.producer.delays import LONGEST
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection
-from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame, loose_json
+from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
 
 # The rest of a configuration holds passwords, too.
 _WANTED = frozenset(

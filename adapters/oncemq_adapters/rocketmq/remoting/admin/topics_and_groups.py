@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from oncemq.contracts.broker_queries import Backlog
 from oncemq.errors import BrokerRefused, Unroutable
+from oncemq_adapters.rocketmq.errors import REFUSALS
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.admin.group_start import begin_group
@@ -130,7 +131,7 @@ def backlog(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -
         for broker in sorted({place[0] for _, place in _places(routes, name)}):
             try:
                 found.append(unsettled(brokers.get(broker), group, name))
-            except BrokerRefused:
+            except REFUSALS:
                 found.append(None)
     if None in found:
         return Backlog(

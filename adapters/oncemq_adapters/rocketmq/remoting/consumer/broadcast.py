@@ -10,7 +10,7 @@ import structlog
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.broadcast import Broadcast
 from oncemq.contracts.checks import ConsumerFacts
-from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.errors import FAILURES
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, Progress
@@ -182,7 +182,7 @@ class LedgerOffsets(Offsets):
             unsaved, self._unsaved = self._unsaved, {}
         try:
             self._write(unsaved)
-        except BrokerError as error:
+        except FAILURES as error:
             with self._lock:
                 self._unsaved = unsaved | self._unsaved
             if not self._failing:

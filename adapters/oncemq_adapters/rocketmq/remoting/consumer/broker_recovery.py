@@ -5,7 +5,7 @@ They drop a broker from routes as soon as it dies, and a route asked for meanwhi
 
 from collections.abc import Callable, Sequence
 
-from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.errors import FAILURES
 from oncemq_adapters.rocketmq_client.connections.routes import Route, Routes
 from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
 from oncemq_adapters.rocketmq_client.errors import Denied
@@ -65,7 +65,7 @@ class BrokerRecovery:
     def _remembered(self, broker: str, topic: str) -> bool:
         try:
             return _has(broker, self._routes.find(topic))
-        except BrokerError:
+        except FAILURES:
             return False
 
     def _known(self, broker: str) -> bool:
@@ -76,7 +76,7 @@ class BrokerRecovery:
                 known = _has(broker, self._routes.ask(topic)) or known
             except Denied:
                 continue
-            except BrokerError:
+            except FAILURES:
                 break
         return known
 

@@ -8,9 +8,9 @@ from time import monotonic
 from typing import Final
 
 from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest
-from oncemq.errors import BrokerError
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery
+from oncemq_adapters.rocketmq.errors import FAILURES
 from oncemq_adapters.rocketmq.properties import for_replay
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Subscriptions
@@ -128,7 +128,7 @@ class DirectRuns:
             return self._refused("the member is not connected yet", since)
         try:
             (stored,) = decode(frame.body, frame.fields.get("topic", ""), open_copy=opened).messages
-        except (BrokerError, ValueError) as error:
+        except (*FAILURES, ValueError) as error:
             return self._refused(f"it is not one message: {error}", since)
         letter = stored.topic.startswith(DEAD_PREFIX)
         topic = origin_of(stored)

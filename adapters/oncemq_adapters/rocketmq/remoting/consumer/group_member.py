@@ -13,8 +13,9 @@ from time import monotonic
 
 from oncemq.contracts.adapter import ConsumerHealth, Sink, Subscription
 from oncemq.contracts.broadcast import Broadcast
-from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError
+from oncemq.errors import ConfigError
 from oncemq_adapters.rocketmq.address import Address
+from oncemq_adapters.rocketmq.errors import FAILURES
 from oncemq_adapters.rocketmq.names import group_of, parse_topic
 from oncemq_adapters.rocketmq.remoting.consumer.broadcast import (
     RENEW_EVERY,
@@ -38,6 +39,7 @@ from oncemq_adapters.rocketmq_client.admin.group_start import begin_group
 from oncemq_adapters.rocketmq_client.connections.group_membership import GroupMembership
 from oncemq_adapters.rocketmq_client.connections.routes import Routes
 from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.errors import RocketMQError, RocketMQUnavailable
 from oncemq_adapters.rocketmq_client.names import FIRST, retry_topic
 from oncemq_adapters.rocketmq_client.protocol.connection import Deferred
 from oncemq_adapters.rocketmq_client.protocol.frames import Frame
@@ -176,7 +178,7 @@ class Member:
         self._lookout.start()
         for broker in wanted:
             if broker not in connected:
-                self._seek(broker, BrokerUnavailable(f"RocketMQ's broker {broker!r} cannot be reached"))
+                self._seek(broker, RocketMQUnavailable(f"RocketMQ's broker {broker!r} cannot be reached"))
         self._room.steward.start()
         self.steward.at(0, self.assignment.rebalance)
         self.steward.every(self._address.heartbeat.total_seconds(), self._beat)
@@ -230,7 +232,7 @@ class Member:
         self.steward.stop(10.0)
         self.assignment.release_all()
         if self._instance is not None:
-            with suppress(BrokerError):
+            with suppress(*FAILURES):
                 self._instance.end()
         self._presence.farewell(self.brokers.alive().values())
         self.brokers.close()
@@ -279,9 +281,9 @@ class Member:
                 self._drop(queue)
             for window in self.windows:
                 window.lost(self.assignment.generation, alone=False)
-        self._seek(broker, BrokerUnavailable(f"the connection to RocketMQ's broker {broker!r} was lost"))
+        self._seek(broker, RocketMQUnavailable(f"the connection to RocketMQ's broker {broker!r} was lost"))
 
-    def _seek(self, broker: str, why: BrokerError) -> None:
+    def _seek(self, broker: str, why: RocketMQError) -> None:
         """Try to reach a broker again, on the lookout's thread: a frozen one takes seconds to fail, and others go on."""
         self.brokers.away(broker, why)
         self._lookout.at(0.02, self._revive, broker)
@@ -291,7 +293,7 @@ class Member:
             return
         try:
             self.brokers.get(broker)
-        except BrokerError as error:
+        except RocketMQError as error:
             self._error = str(error)
             self.brokers.away(broker, error)
             self._lookout.at(0.2, self._revive, broker)
@@ -355,7 +357,7 @@ class Member:
         """Go on being the process of the instance; where another one is it by now, give up everything."""
         held = instance.ours
         # A ledger that is away keeps handlers from running, too: there is nothing to give up.
-        with suppress(BrokerError):
+        with suppress(*FAILURES):
             if not instance.renew() and held:
                 self.assignment.void_all()
                 self.assignment.rebalance()

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import structlog
 
-from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery
+from oncemq_adapters.rocketmq.errors import Failure
 from oncemq_adapters.rocketmq.properties import first_id
 from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
 from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
@@ -30,7 +30,7 @@ _FIELD, _END = "\x01", "\x02"
 _SUCCESS, _FAILED = "0", "4"
 """Places in Java's list of what a listener returns."""
 
-Send = Callable[[Sequence[Outgoing]], Sequence[BrokerError | None]]
+Send = Callable[[Sequence[Outgoing]], Sequence[Failure | None]]
 
 
 class Record(NamedTuple):
@@ -120,7 +120,7 @@ class MessageTrace:
         if self._dropped and not self._failing:
             self._say(None)
 
-    def _say(self, error: BrokerError | None) -> None:
+    def _say(self, error: Failure | None) -> None:
         if not self._failing:
             structlog.get_logger("oncemq").warning(
                 "records of the message trace were dropped",

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.errors import Failure
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, Progress
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.admin.offset_requests import (
@@ -79,7 +79,7 @@ class Offsets:
         else:
             queue.settled_since_commit = 0
 
-            def done(error: BrokerError | None, _fields: Fields, _body: bytes) -> None:
+            def done(error: Failure | None, _fields: Fields, _body: bytes) -> None:
                 queue.commit.end()
                 if error is None:
                     queue.committed = prefix

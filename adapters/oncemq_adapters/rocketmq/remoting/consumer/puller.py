@@ -6,7 +6,8 @@ from typing import Any
 
 import structlog
 
-from oncemq.errors import BrokerError, BrokerRefused
+from oncemq.errors import BrokerRefused
+from oncemq_adapters.rocketmq.errors import FAILURES, Failure
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import COMMIT_AFTER, Offsets
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import ONE_PULL, PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
@@ -15,9 +16,8 @@ from oncemq_adapters.rocketmq.sealed_copies import opened
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
 from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
-from oncemq_adapters.rocketmq_client.errors import Denied, lost
+from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame, lost
 from oncemq_adapters.rocketmq_client.protocol.connection import Done, Fields
-from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame
 from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage, decode
 
 SUSPEND = 15.0
@@ -103,7 +103,7 @@ class Puller:
         self,
         queue: ProcessQueue,
         offset: int,
-        error: BrokerError | None,
+        error: Failure | None,
         fields: Fields,
         body: bytes,
     ) -> None:
@@ -111,7 +111,7 @@ class Puller:
             return
         try:
             messages, following = self._read(queue, offset, error, fields, body)
-        except (BrokerError, KeyError, ValueError) as failure:
+        except (*FAILURES, KeyError, ValueError) as failure:
             queue.failed()
             self._failed(queue, failure)
             return
@@ -132,7 +132,7 @@ class Puller:
         queue: ProcessQueue,
         window: PrefetchWindow,
         offset: int,
-        error: BrokerError | None,
+        error: Failure | None,
         fields: Fields,
         body: bytes,
     ) -> None:
@@ -142,7 +142,7 @@ class Puller:
                 raise MalformedFrame(
                     f"RocketMQ does not find again what lies at offset {offset} of {queue!r}"
                 )
-        except (BrokerError, KeyError, ValueError) as failure:
+        except (*FAILURES, KeyError, ValueError) as failure:
             queue.fetch_failed(window)
             if not queue.lost and not queue.draining:
                 self._failed(queue, failure)
@@ -153,7 +153,7 @@ class Puller:
         self.pull(queue)
 
     def _read(
-        self, queue: ProcessQueue, offset: int, error: BrokerError | None, fields: Fields, body: bytes
+        self, queue: ProcessQueue, offset: int, error: Failure | None, fields: Fields, body: bytes
     ) -> tuple[Sequence[StoredMessage], int]:
         if error is None:
             messages, cut = decode(body, queue.topic, offset, opened)
@@ -170,7 +170,7 @@ class Puller:
         return (), following
 
     def _failed(self, queue: ProcessQueue, error: Exception) -> None:
-        text = str(error) if isinstance(error, BrokerError) else f"an answer that makes no sense: {error!r}"
+        text = str(error) if isinstance(error, FAILURES) else f"an answer that makes no sense: {error!r}"
         self.trouble[queue] = text
         pause = min(_LONGEST_PAUSE, 0.1 * 2 ** min(queue.failures, _MANY))
         self._steward.at(pause, self.pull, queue)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import structlog
 
-from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.errors import Failure
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
@@ -117,5 +117,5 @@ class QueueLocks:
         return json.dumps(text).encode()
 
 
-def _ignore(_error: BrokerError | None, _fields: Fields, _body: bytes) -> None:
+def _ignore(_error: Failure | None, _fields: Fields, _body: bytes) -> None:
     """Ignore the answer: a lock that could not be renewed makes the queue's next owner wait for three seconds."""

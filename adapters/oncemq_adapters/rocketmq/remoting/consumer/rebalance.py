@@ -8,7 +8,7 @@ from time import monotonic
 
 import structlog
 
-from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.errors import FAILURES, Failure
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, Progress, QueueKey
 from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import QueueLocks
@@ -19,8 +19,9 @@ from oncemq_adapters.rocketmq_client.connections.broker_connections import Broke
 from oncemq_adapters.rocketmq_client.connections.queue_allocation import allocate
 from oncemq_adapters.rocketmq_client.connections.routes import Routes
 from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.errors import MalformedFrame
 from oncemq_adapters.rocketmq_client.names import AVERAGELY
-from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame, loose_json
+from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
 
 
 class RetainedQueues:
@@ -58,7 +59,7 @@ class RetainedQueues:
         try:
             self._offsets.commit_now(queue)
             self._handover.release(queue)
-        except BrokerError as error:
+        except FAILURES as error:
             self._log.warning("offset commit before a pause failed", queue=repr(queue), error=str(error))
 
     def take(self) -> Mapping[QueueKey, Progress]:
@@ -75,7 +76,7 @@ class RetainedQueues:
             try:
                 if queue.end_of_settled() > (queue.prefix() or 0):
                     self._leave(queue)
-            except BrokerError as error:
+            except FAILURES as error:
                 self._log.warning("last offset commit of a queue failed", queue=repr(queue), error=str(error))
             finally:
                 queue.lose()
@@ -185,7 +186,7 @@ class Rebalance:
             try:
                 complete = self._rebalance_topic(topic) and complete
                 self.trouble.pop(topic, None)
-            except BrokerError as error:
+            except FAILURES as error:
                 self.trouble[topic] = str(error)
                 complete = False
                 self._steward.at(AGAIN, self.rebalance_topic, topic)
@@ -201,7 +202,7 @@ class Rebalance:
             self.trouble.pop(topic, None)
             self.settled_in = self.settled_in or (done and not self.trouble)
             self._look_around()
-        except BrokerError as error:
+        except FAILURES as error:
             self.trouble[topic] = str(error)
             self._steward.at(AGAIN, self.rebalance_topic, topic)
 
@@ -228,7 +229,7 @@ class Rebalance:
         self._given_up(queue)
         try:
             self._offsets.move(queue, offset)
-        except BrokerError as error:
+        except FAILURES as error:
             self._log.warning("offset reset was not carried out", queue=repr(queue), error=str(error))
         self._rebalance_in(0)
 
@@ -314,7 +315,7 @@ class Rebalance:
     def _members(self, readable: Sequence[Place]) -> Sequence[str]:
         if not readable or not self._shares:
             return [self._client]
-        failure: BrokerError | None = None
+        failure: Failure | None = None
         for broker in dict.fromkeys(name for name, _ in readable):
             try:
                 self._brokers.check(broker)
@@ -322,7 +323,7 @@ class Rebalance:
                 found = loose_json(body)["consumerIdList"]
                 self._alone = found == [self._client]
                 return sorted(str(member) for member in found)
-            except BrokerError as error:
+            except FAILURES as error:
                 failure = error
             except (KeyError, TypeError) as error:
                 failure = MalformedFrame(f"a list of members makes no sense: {error!r}")
@@ -348,7 +349,7 @@ class Rebalance:
                 self._steward.at(0.05, self._take, queue, deadline)
                 return
             self._offsets.begin(queue, self._starts[queue.topic], self._memory.pop(queue.key, None))
-        except BrokerError as error:
+        except FAILURES as error:
             self.trouble[queue.topic] = str(error)
             self._steward.at(AGAIN, self._take, queue, deadline)
             return
@@ -382,7 +383,7 @@ class Rebalance:
             if queue.next is not None:
                 self._offsets.commit_now(queue)
                 self._handover.release(queue)
-        except BrokerError as error:
+        except FAILURES as error:
             self._log.warning("last offset commit of a queue failed", queue=repr(queue), error=str(error))
         self._memory.pop(queue.key, None)
         self._given_up(queue)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.errors import FAILURES
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Subscriptions
@@ -58,7 +58,7 @@ def _fetch(queue: ProcessQueue, window: PrefetchWindow, parts: Subscriptions, br
             if len(mine) == MOST_FETCHED or size >= MOST_BYTES:
                 following = message.offset + 1
                 break
-    except BrokerError:
+    except FAILURES:
         queue.fetch_failed(window)
         return
     queue.fetched(window, following, mine)

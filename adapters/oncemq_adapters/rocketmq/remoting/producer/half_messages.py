@@ -17,9 +17,10 @@ import structlog
 
 from oncemq.contracts.adapter import AdapterScope
 from oncemq.contracts.transactional_messages import Decision, Held
-from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from oncemq.errors import BrokerRefused, BrokerUnavailable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address
+from oncemq_adapters.rocketmq.errors import FAILURES, translating
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.properties import check_size, for_publishing
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic
@@ -30,10 +31,10 @@ from oncemq_adapters.rocketmq_client.codes import Place
 from oncemq_adapters.rocketmq_client.connections.queue_allocation import spread_of
 from oncemq_adapters.rocketmq_client.connections.routes import Routes
 from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
-from oncemq_adapters.rocketmq_client.errors import Denied, surfaced
+from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame, surfaced
 from oncemq_adapters.rocketmq_client.names import in_namespace
 from oncemq_adapters.rocketmq_client.protocol.connection import Connection, Fields
-from oncemq_adapters.rocketmq_client.protocol.frames import Frame, MalformedFrame
+from oncemq_adapters.rocketmq_client.protocol.frames import Frame
 from oncemq_adapters.rocketmq_client.protocol.heartbeat import producer_heartbeat_body
 from oncemq_adapters.rocketmq_client.protocol.message_codec import decode
 from oncemq_adapters.rocketmq_client.protocol.properties import to_text
@@ -51,6 +52,7 @@ _PAUSES = (0.05, 0.2, 0.8)
 _OFFSET_DIGITS = 16
 
 
+@translating
 class HalfMessages:
     """A member of a producer group that holds messages and answers for them.
 
@@ -178,7 +180,7 @@ class HalfMessages:
 
     def _answer(self, broker: str, frame: Frame) -> None:
         own_id = frame.fields.get("transactionId") or frame.fields.get("msgId", "")
-        with suppress(BrokerError):
+        with suppress(*FAILURES):
             topic = decode(frame.body, "").messages[0].topic
             decision = self._decision(own_id)
             fields = {
@@ -205,13 +207,13 @@ class HalfMessages:
 
     def _beat(self) -> None:
         """Be there on every broker: one that restarted may ask about what it held before."""
-        with suppress(BrokerError):
+        with suppress(*FAILURES):
             self._routes.brokers()
         self._routes.refresh()
         for name in list(self._routes.masters):
-            with suppress(BrokerError):
+            with suppress(*FAILURES):
                 connection = self._brokers.get(name)
                 try:
                     self._hello(connection)
-                except BrokerError as error:
+                except FAILURES as error:
                     connection.close(error)

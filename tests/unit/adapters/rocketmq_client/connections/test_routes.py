@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from oncemq.errors import BrokerUnavailable
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq_client.connections import routes as module
 from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.errors import RocketMQUnavailable
 
 
 def test_closed_routes_leave_no_connection_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +25,7 @@ def test_closed_routes_leave_no_connection_behind(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(module, "Connection", Connection)
     routes = Routes(parse_address("rocketmq://localhost", {}))
-    with pytest.raises(BrokerUnavailable):
+    with pytest.raises(RocketMQUnavailable):
         routes.ask("orders")
     assert closed == [True]
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.errors import Denied, RocketMQError, RocketMQRefused, RocketMQUnavailable
 from oncemq_adapters.rocketmq_client.producer.producer import Producer
 from oncemq_adapters.rocketmq_client.protocol.connection import Request
 from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
@@ -41,7 +40,7 @@ def producer_to(brokers: Any, limit: timedelta = timedelta(seconds=5)) -> Produc
 def test_a_message_without_an_answer_is_not_confirmed() -> None:
     """Whatever became of the connection: the original must not be acknowledged."""
     [error] = producer_to(Silent(), timedelta(milliseconds=10)).send([Outgoing("t", b"x", {}, ("b", 0))])
-    assert isinstance(error, BrokerUnavailable)
+    assert isinstance(error, RocketMQUnavailable)
 
 
 class Picky(Silent):
@@ -86,7 +85,7 @@ def message(body: str, key: str | None = None, queue: int = 0) -> Outgoing:
     return Outgoing("t", body.encode(), {}, ("b", queue), ordered=key is not None, key=key)
 
 
-def refused(errors: Sequence[BrokerError | None]) -> list[int]:
+def refused(errors: Sequence[RocketMQError | None]) -> list[int]:
     """Return which messages have an error."""
     return [at for at, error in enumerate(errors) if error is not None]
 
@@ -119,7 +118,7 @@ def test_nothing_overtakes_a_refused_message_of_its_key() -> None:
     sent = [message("a", key="k"), message("bad", key="k"), message("c", key="l"), message("d", key="k")]
     errors = producer_to(broker).send([*sent, elsewhere])
     assert refused(errors) == [1, 3]
-    assert isinstance(errors[3], BrokerRefused)
+    assert isinstance(errors[3], RocketMQRefused)
     assert "overtake" in str(errors[3])
     assert sorted(broker.stored["0"]) == [b"a", b"c", b"f"]
 

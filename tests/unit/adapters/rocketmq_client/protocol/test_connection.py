@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq_client import codes
+from oncemq_adapters.rocketmq_client.errors import RocketMQError
 from oncemq_adapters.rocketmq_client.protocol import connection
 from oncemq_adapters.rocketmq_client.protocol.connection import (
     DEFERRED,
@@ -106,9 +106,9 @@ def test_nothing_stays_behind_where_the_last_answer_asks_for_nothing(peer: Peer)
 def test_an_answer_before_nonsense_counts(peer: Peer) -> None:
     """It came whole; only what waits for more fails with the connection."""
     opened, failed = connected(), Event()
-    errors: list[BrokerError | None] = []
+    errors: list[RocketMQError | None] = []
 
-    def told(error: BrokerError | None, *_: Any) -> None:
+    def told(error: RocketMQError | None, *_: Any) -> None:
         errors.append(error)
         if error is not None:
             failed.set()
@@ -118,7 +118,7 @@ def test_an_answer_before_nonsense_counts(peer: Peer) -> None:
     peer.says(answer(1), b"\0" * 8)
     assert failed.wait(WITHIN)
     assert errors[0] is None
-    assert isinstance(errors[1], BrokerError)
+    assert isinstance(errors[1], RocketMQError)
 
 
 def test_a_relayed_answer_does_not_change_the_version_of_the_broker(peer: Peer) -> None:

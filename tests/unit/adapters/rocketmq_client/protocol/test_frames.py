@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from oncemq_adapters.rocketmq_client.errors import MalformedFrame
 from oncemq_adapters.rocketmq_client.protocol.frames import (
     LARGEST,
     FrameReader,
-    MalformedFrame,
     encode,
     loose_json,
 )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from oncemq_adapters.rocketmq.metadata import RocketMQMetadata
-from oncemq_adapters.rocketmq_client.protocol.frames import MalformedFrame
+from oncemq_adapters.rocketmq_client.errors import MalformedFrame
 from oncemq_adapters.rocketmq_client.protocol.message_codec import (
     LARGEST_BODY,
     UNPACKED_AT_ONCE,
