@@ -15,8 +15,8 @@ from oncemq_adapters.rocketmq import RocketMQAdapter
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.native.groups import members, register
 from oncemq_adapters.rocketmq.remoting.operations import Operations
-from oncemq_adapters.rocketmq_client.protocol.properties import UNIQUE_ID
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.properties import UNIQUE_ID
+from oncemq_adapters.rocketmq_client.protocol import Outgoing
 
 QUEUES = 8
 

@@ -17,9 +17,8 @@ from sqlalchemy import URL, Engine, create_engine, inspect, make_url, text
 from oncemq.ledger import schema
 from oncemq.ledger.schema import VERSIONS
 from oncemq_adapters.rocketmq.address import parse_address
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
-from oncemq_adapters.rocketmq_client.protocol.connection import Connection
-from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
+from oncemq_adapters.rocketmq_client.connections import Routes
+from oncemq_adapters.rocketmq_client.protocol import Connection, loose_json
 
 ROOT = Path(__file__).parents[2]
 _RUNTIME_INFO = 28

@@ -19,7 +19,7 @@ from oncemq.operate.dead_letters import Filter, found_letters, row_of
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq import RocketMQMetadata
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import look_at
-from oncemq_adapters.rocketmq_client.connections.queue_allocation import allocate
+from oncemq_adapters.rocketmq_client.connections import allocate
 from oncemq_adapters.rocketmq_client.names import ALLOCATIONS, BY_CIRCLE
 from support.brokers.java_peer import JavaPeer, compiled, mqadmin
 from support.brokers.rocketmq import adapter_on

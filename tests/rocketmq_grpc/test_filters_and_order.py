@@ -14,7 +14,7 @@ from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
 from oncemq_adapters.rocketmq.grpc.groups import AddedQueues
 from oncemq_adapters.rocketmq.grpc.requests import Sending
 from oncemq_adapters.rocketmq.grpc.topics import parse_proxied
-from oncemq_adapters.rocketmq_client.admin.offset_requests import committed_offset
+from oncemq_adapters.rocketmq_client.admin import committed_offset
 from support.brokers.rocketmq_queues import queue_console
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from oncemq.testing.adapter_suite.bench import Bench, bodies
 from oncemq_adapters.rocketmq.grpc.receiver import AT_ONCE
-from oncemq_adapters.rocketmq_client.protocol.message_codec import LARGEST_BODY
+from oncemq_adapters.rocketmq_client.protocol import LARGEST_BODY
 from support.brokers.rocketmq_memory import assert_unpacked_bytes_are_counted
 
 

@@ -11,8 +11,8 @@ from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.testing.adapter_suite.bench import Bench, later
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.protocol.properties import to_text
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing, send_fields
+from oncemq_adapters.rocketmq_client.properties import to_text
+from oncemq_adapters.rocketmq_client.protocol import Outgoing, send_fields
 from services.servers.rocketmq import RocketMQ
 from support.brokers.rocketmq_grpc import ProxiedGrpc
 from support.brokers.rocketmq_queues import queue_console

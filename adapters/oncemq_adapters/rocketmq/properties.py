@@ -13,12 +13,12 @@ from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage, make_message
 from oncemq.message.headers import ATTEMPT, FIRST_FAILED_AT, MESSAGE_ID, PUBLISHED_AT, attempt_of, time_of
-from oncemq_adapters.rocketmq_client.protocol.properties import (
+from oncemq_adapters.rocketmq_client.properties import (
     ATTEMPTS,
     DEAD_ORIGIN_ID,
     DEAD_ORIGIN_TOPIC,
     KEYS,
-    LONGEST,
+    LONGEST_PROPERTIES,
     MOST_ATTEMPTS,
     NAME_END,
     ORIGIN_ID,
@@ -215,7 +215,7 @@ def for_next_hop(properties: Mapping[str, str], added: Mapping[str, str]) -> dic
     copy: dict[str, str] = {}
     for headers in names.shorter(added):
         copy = with_headers(kept, headers)
-        if len(to_text(copy).encode(errors="replace")) <= LONGEST - ROOM_FOR_MARKS:
+        if len(to_text(copy).encode(errors="replace")) <= LONGEST_PROPERTIES - ROOM_FOR_MARKS:
             break
     return copy
 
@@ -248,7 +248,7 @@ def with_headers(properties: Mapping[str, str], headers: Mapping[str, str]) -> d
 
 def fits(properties: Mapping[str, str]) -> bool:
     """Return whether RocketMQ takes so much."""
-    return len(to_text(properties).encode(errors="replace")) <= LONGEST
+    return len(to_text(properties).encode(errors="replace")) <= LONGEST_PROPERTIES
 
 
 def check_size(properties: Mapping[str, str]) -> None:
@@ -261,8 +261,10 @@ def check_size(properties: Mapping[str, str]) -> None:
         size = len(to_text(properties).encode())
     except UnicodeEncodeError as error:
         raise BrokerRefused(f"a key or tag cannot be sent as text: {error}") from error
-    if size > LONGEST:
-        raise BrokerRefused(f"headers and keys take {size} bytes; RocketMQ takes {LONGEST} at most")
+    if size > LONGEST_PROPERTIES:
+        raise BrokerRefused(
+            f"headers and keys take {size} bytes; RocketMQ takes {LONGEST_PROPERTIES} at most"
+        )
 
 
 def _stands(name: str, value: str) -> bool:

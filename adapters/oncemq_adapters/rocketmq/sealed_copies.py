@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from oncemq.message import headers as names
 from oncemq.message.sealed import seal, unseal
-from oncemq_adapters.rocketmq_client.protocol.properties import (
+from oncemq_adapters.rocketmq_client.properties import (
     ATTEMPTS,
     DEAD_ORIGIN_TOPIC,
     MOST_ATTEMPTS,

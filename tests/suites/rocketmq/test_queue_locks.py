@@ -11,7 +11,7 @@ from oncemq.contracts.adapter import Subscription
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import QueueLocks
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections import Brokers
 from support.brokers.rocketmq import adapter_on
 
 BROKER = "broker-a"

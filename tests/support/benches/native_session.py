@@ -15,8 +15,8 @@ from oncemq_adapters.rocketmq.native.message_reader import Found
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.session import Session
 from oncemq_adapters.rocketmq_client.names import retry_topic
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.properties import ORIGIN_TOPIC, UNIQUE_ID
+from oncemq_adapters.rocketmq_client.properties import ORIGIN_TOPIC, UNIQUE_ID
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 
 RETRIES = retry_topic("group")
 

@@ -11,7 +11,7 @@ from oncemq.testing.adapter_suite import AdapterHarness, Topic
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.rocketmq import RocketMQAdapter
 from oncemq_adapters.rocketmq.address import parse_address
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.connections import Routes
 from support.brokers.rocketmq_queues import send_hostile
 
 SCOPE = AdapterScope("tests", "rocket", SystemClock())

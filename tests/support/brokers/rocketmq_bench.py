@@ -10,7 +10,7 @@ from uuid import uuid4
 from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import Subscription
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import group_settings
-from oncemq_adapters.rocketmq_client.admin.topics import wait_for_route
+from oncemq_adapters.rocketmq_client.admin import wait_for_route
 from oncemq_adapters.rocketmq_client.codes import TEMPLATE, UPDATE_TOPIC
 from support.brokers.rocketmq import adapter_on
 from support.facts import facts_of

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from oncemq.contracts.adapter import Adapter, Confirmed, Subscription
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.testing.adapter_suite.bench import Bench
-from oncemq_adapters.rocketmq_client.protocol.message_codec import LARGEST_BODY, MOST_UNPACKED
+from oncemq_adapters.rocketmq_client.protocol import LARGEST_BODY, MOST_UNPACKED
 from support.brokers.rocketmq_queues import queue_console
 
 _LONG = "ONCEMQ_STORM_MESSAGES" in os.environ

@@ -12,9 +12,9 @@ from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.codes import TEMPLATE
-from oncemq_adapters.rocketmq_client.connections.queue_allocation import spread_of
-from oncemq_adapters.rocketmq_client.protocol.properties import to_text
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing, send_fields
+from oncemq_adapters.rocketmq_client.connections import spread_of
+from oncemq_adapters.rocketmq_client.properties import to_text
+from oncemq_adapters.rocketmq_client.protocol import Outgoing, send_fields
 from services.servers.rocketmq import BROKER, RocketMQPair
 
 _NEW_TOPIC = {

@@ -28,8 +28,8 @@ from oncemq_adapters.rocketmq.properties import TAGS_HEADER
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.protocol.properties import to_text
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing, send_fields
+from oncemq_adapters.rocketmq_client.properties import to_text
+from oncemq_adapters.rocketmq_client.protocol import Outgoing, send_fields
 from support.brokers.rabbitmq import connect
 from support.hostile.amqp import send
 from support.hostile.odd_messages import TEXTS, Odd, Rocket, amqp, odd_body, odd_headers, rocket

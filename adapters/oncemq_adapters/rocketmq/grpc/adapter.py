@@ -52,7 +52,7 @@ from oncemq_adapters.rocketmq.grpc.settlement import SHORTEST, Settler
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic, parse_proxied
 from oncemq_adapters.rocketmq.names import group_of, private_names
 from oncemq_adapters.rocketmq.remoting.operations import Operations
-from oncemq_adapters.rocketmq_client.protocol.properties import LONGEST as LONGEST_PROPERTIES
+from oncemq_adapters.rocketmq_client.properties import LONGEST_PROPERTIES
 
 
 @translating

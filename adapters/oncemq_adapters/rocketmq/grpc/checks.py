@@ -13,7 +13,7 @@ from oncemq_adapters.rocketmq.grpc.settings import Settings
 from oncemq_adapters.rocketmq.grpc.topics import read_proxied
 from oncemq_adapters.rocketmq.names import group_of
 from oncemq_adapters.rocketmq_client.names import FIRST
-from oncemq_adapters.rocketmq_client.producer.delays import LONGEST
+from oncemq_adapters.rocketmq_client.producer import LONGEST_DELAY
 
 NATIVE_ATTEMPTS = 16
 """Tries after which a proxy makes a dead letter by itself, unless the group says otherwise."""
@@ -37,7 +37,7 @@ def check_consumer(facts: ConsumerFacts, settings: Settings) -> Iterator[Problem
     if facts.retry_horizon > KEPT:
         yield Problem(
             f"retries can take {format_duration(facts.retry_horizon)}, but RocketMQ holds a message back for "
-            f"{format_duration(LONGEST)} at most and deletes it after {format_duration(KEPT)}",
+            f"{format_duration(LONGEST_DELAY)} at most and deletes it after {format_duration(KEPT)}",
             "shorten the backoff",
             "retry",
             Severity.WARNING,

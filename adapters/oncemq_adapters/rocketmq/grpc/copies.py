@@ -29,14 +29,14 @@ from oncemq_adapters.rocketmq.properties import (
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED
 from oncemq_adapters.rocketmq.sealed_copies import opened, sealed
 from oncemq_adapters.rocketmq_client.names import dead_topic
-from oncemq_adapters.rocketmq_client.protocol.message_codec import LARGEST_BODY, kind_of
-from oncemq_adapters.rocketmq_client.protocol.message_codec import unpack as unpack_kind
-from oncemq_adapters.rocketmq_client.protocol.properties import (
+from oncemq_adapters.rocketmq_client.properties import (
     KEYS,
     TAGS,
     UNIQUE_ID,
     to_text,
 )
+from oncemq_adapters.rocketmq_client.protocol import LARGEST_BODY, kind_of
+from oncemq_adapters.rocketmq_client.protocol import unpack as unpack_kind
 
 _IDENTITY, _GZIP = 1, 2
 _EITHER = 32 + zlib.MAX_WBITS

@@ -22,13 +22,12 @@ from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import dead_copy
 from oncemq_adapters.rocketmq.sealed_copies import opened
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.offset_requests import commit_offset, committed_offset
-from oncemq_adapters.rocketmq_client.admin.queue_browser import browsing_fields
+from oncemq_adapters.rocketmq_client.admin import browsing_fields, commit_offset, committed_offset
 from oncemq_adapters.rocketmq_client.codes import Place
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections import Brokers
 from oncemq_adapters.rocketmq_client.errors import Denied
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage, decode
-from oncemq_adapters.rocketmq_client.protocol.properties import UNIQUE_ID
+from oncemq_adapters.rocketmq_client.properties import UNIQUE_ID
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage, decode
 
 Send = Callable[[Sequence[Sending]], Sequence[BrokerError | None]]
 _EARLIEST: Final = round(datetime(1, 1, 1, tzinfo=UTC).timestamp() * 1000)

@@ -11,10 +11,10 @@ from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import group_settings
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.group_start import begin_group
+from oncemq_adapters.rocketmq_client.admin import begin_group
 from oncemq_adapters.rocketmq_client.codes import Place
 from oncemq_adapters.rocketmq_client.errors import Denied
-from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
+from oncemq_adapters.rocketmq_client.protocol import loose_json
 
 LOOK_EVERY = 5.0
 """Seconds between looks at the topics' queues."""

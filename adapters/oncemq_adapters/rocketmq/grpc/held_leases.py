@@ -9,7 +9,7 @@ from typing import Any
 from oncemq.common.clock import Clock
 from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery, Message
-from oncemq_adapters.rocketmq_client.protocol.message_codec import LARGEST_BODY, MOST_UNPACKED
+from oncemq_adapters.rocketmq_client.protocol import LARGEST_BODY, MOST_UNPACKED
 
 PRUNE_EVERY = 0.2
 """Seconds between looks at leases that have ended, while there is no room."""

@@ -10,7 +10,7 @@ from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topi
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import refuse_batches
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.topics import connect_all, wait_for_route
+from oncemq_adapters.rocketmq_client.admin import connect_all, wait_for_route
 from oncemq_adapters.rocketmq_client.codes import TEMPLATE
 from oncemq_adapters.rocketmq_client.errors import Denied
 from oncemq_adapters.rocketmq_client.names import dead_topic

@@ -38,8 +38,7 @@ from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import dead_copy, retry_copy
 from oncemq_adapters.rocketmq_client.names import AVERAGELY
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.protocol import Outgoing, StoredMessage
 
 PACKAGE = "rocketmq-client-python"
 

@@ -14,15 +14,13 @@ from oncemq_adapters.rocketmq.native.message_reader import PULLED
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.sealed_copies import opened
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.offset_requests import committed_offset, first_offset
-from oncemq_adapters.rocketmq_client.admin.queue_browser import browsing_fields
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.admin import browsing_fields, committed_offset, first_offset
+from oncemq_adapters.rocketmq_client.connections import Brokers, Routes
 from oncemq_adapters.rocketmq_client.errors import Denied
 from oncemq_adapters.rocketmq_client.names import FIRST
-from oncemq_adapters.rocketmq_client.protocol.connection import Connection
-from oncemq_adapters.rocketmq_client.protocol.message_codec import (
+from oncemq_adapters.rocketmq_client.protocol import (
     UNPACKED_AT_ONCE,
+    Connection,
     StoredMessage,
     decode,
 )

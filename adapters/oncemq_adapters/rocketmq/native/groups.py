@@ -5,14 +5,11 @@ from dataclasses import replace
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.group_start import begin_group
-from oncemq_adapters.rocketmq_client.admin.topics import create_group
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.admin import begin_group, create_group
+from oncemq_adapters.rocketmq_client.connections import Brokers, Routes
 from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame
 from oncemq_adapters.rocketmq_client.names import retry_topic
-from oncemq_adapters.rocketmq_client.protocol.connection import Connection
-from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
+from oncemq_adapters.rocketmq_client.protocol import Connection, loose_json
 
 
 def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> None:

@@ -9,7 +9,7 @@ from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import message_of
-from oncemq_adapters.rocketmq_client.protocol.message_codec import MOST_UNPACKED, StoredMessage
+from oncemq_adapters.rocketmq_client.protocol import MOST_UNPACKED, StoredMessage
 
 
 class Holding(Protocol):

@@ -31,12 +31,15 @@ from oncemq_adapters.rocketmq.native.session import Session, inbox_of
 from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.codes import Place
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.connections import Routes
 from oncemq_adapters.rocketmq_client.names import retry_topic
-from oncemq_adapters.rocketmq_client.protocol.connection import ANSWER_WITHIN, Connection
-from oncemq_adapters.rocketmq_client.protocol.heartbeat import producer_heartbeat_body
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.properties import TAGS
+from oncemq_adapters.rocketmq_client.properties import TAGS
+from oncemq_adapters.rocketmq_client.protocol import (
+    ANSWER_WITHIN,
+    Connection,
+    StoredMessage,
+    producer_heartbeat_body,
+)
 
 Resend = Callable[[Queue, str, Sequence[StoredMessage]], Sequence[StoredMessage]]
 

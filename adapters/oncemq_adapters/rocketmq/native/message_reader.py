@@ -14,19 +14,17 @@ from oncemq_adapters.rocketmq.errors import FAILURES, Failure
 from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.sealed_copies import opened
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.offset_requests import first_offset
-from oncemq_adapters.rocketmq_client.admin.queue_browser import browse, browsing_fields
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.admin import browse, browsing_fields, first_offset
+from oncemq_adapters.rocketmq_client.connections import Brokers, Routes
 from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame
 from oncemq_adapters.rocketmq_client.names import FIRST
-from oncemq_adapters.rocketmq_client.protocol.connection import Fields
-from oncemq_adapters.rocketmq_client.protocol.message_codec import (
+from oncemq_adapters.rocketmq_client.properties import UNIQUE_ID
+from oncemq_adapters.rocketmq_client.protocol import (
     UNPACKED_AT_ONCE,
+    Fields,
     StoredMessage,
     decode,
 )
-from oncemq_adapters.rocketmq_client.protocol.properties import UNIQUE_ID
 
 PULLED = 32
 """Messages that librocketmq pulls at once, at most."""

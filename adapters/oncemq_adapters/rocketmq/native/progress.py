@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import NamedTuple
 
-from oncemq_adapters.rocketmq_client.admin.offset_requests import (
+from oncemq_adapters.rocketmq_client.admin import (
     commit_offset,
     committed_offset,
     first_offset,
 )
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections import Brokers
 from oncemq_adapters.rocketmq_client.names import FIRST
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 
 MANY = 4096
 

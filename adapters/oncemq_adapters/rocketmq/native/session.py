@@ -20,14 +20,14 @@ from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
 from oncemq_adapters.rocketmq.native.message_reader import FAR, PULLED, WholeMessages
 from oncemq_adapters.rocketmq.native.process import LibraryProcess
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
-from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.connections import TimerThread
 from oncemq_adapters.rocketmq_client.names import retry_topic
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.properties import (
+from oncemq_adapters.rocketmq_client.properties import (
     ORIGIN_TOPIC,
     TAGS,
     UNIQUE_ID,
 )
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 
 _MOST = 64
 

@@ -8,7 +8,7 @@ from oncemq.message.envelope import Delivery
 from oncemq_adapters.forwarding import claim_each, forward
 from oncemq_adapters.rocketmq.native.inbox import Held, Holding, Inbox
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import Send
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.protocol import Outgoing
 
 Move = tuple[Delivery, Callable[[Held], Outgoing]]
 

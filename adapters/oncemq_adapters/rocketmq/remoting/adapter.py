@@ -62,12 +62,11 @@ from oncemq_adapters.rocketmq.remoting.producer.answers import answer_of
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.half_messages import HalfMessages
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import believed, dead_copy, retry_copy
-from oncemq_adapters.rocketmq_client.admin.topics import connect_all
+from oncemq_adapters.rocketmq_client.admin import connect_all
 from oncemq_adapters.rocketmq_client.names import FIRST
-from oncemq_adapters.rocketmq_client.producer.delays import LONGEST as LONGEST_DELAY
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.properties import LONGEST as LONGEST_PROPERTIES
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.producer import LONGEST_DELAY
+from oncemq_adapters.rocketmq_client.properties import LONGEST_PROPERTIES
+from oncemq_adapters.rocketmq_client.protocol import Outgoing, StoredMessage
 
 
 def hold_back(

@@ -20,10 +20,10 @@ from oncemq_adapters.rocketmq.remoting.admin.broker_settings import (
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.errors import Denied
-from oncemq_adapters.rocketmq_client.producer.delays import LEVELS
+from oncemq_adapters.rocketmq_client.producer import DELAY_LEVELS
 
 ORDERED_TYPES = ("FIFO", "MIXED", "")
-_LONGEST_LEVEL = timedelta(seconds=LEVELS[-1])
+_LONGEST_LEVEL = timedelta(seconds=DELAY_LEVELS[-1])
 
 
 def examine(

@@ -18,27 +18,25 @@ from oncemq_adapters.rocketmq.properties import moment_of, read_message
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED, origin_of, replay_copy
 from oncemq_adapters.rocketmq.sealed_copies import opened
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.offset_requests import (
+from oncemq_adapters.rocketmq_client.admin import (
+    browse,
     commit_offset,
     committed_offset,
     first_offset,
     last_offset,
+    wait_until_shown,
 )
-from oncemq_adapters.rocketmq_client.admin.queue_browser import browse, wait_until_shown
 from oncemq_adapters.rocketmq_client.codes import Place
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.connections import Brokers, Routes
 from oncemq_adapters.rocketmq_client.errors import Denied
 from oncemq_adapters.rocketmq_client.names import (
     FIRST,
     dead_topic,
     retry_topic,
 )
-from oncemq_adapters.rocketmq_client.producer.producer import Producer
-from oncemq_adapters.rocketmq_client.protocol.connection import Connection
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.properties import TAGS, UNIQUE_ID
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.producer import Producer
+from oncemq_adapters.rocketmq_client.properties import TAGS, UNIQUE_ID
+from oncemq_adapters.rocketmq_client.protocol import Connection, Outgoing, StoredMessage
 
 _NAMED_TOGETHER = 500
 _KNOWN_WITHIN = 2.0

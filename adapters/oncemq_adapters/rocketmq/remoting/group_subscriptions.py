@@ -13,17 +13,14 @@ from oncemq_adapters.rocketmq.names import group_of, parse_topic
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.codes import Place
-from oncemq_adapters.rocketmq_client.connections.queue_allocation import allocate
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.connections import Routes, allocate
 from oncemq_adapters.rocketmq_client.errors import Denied, RocketMQUnavailable
 from oncemq_adapters.rocketmq_client.names import (
     ALLOCATIONS,
     RETRY_PREFIX,
     in_namespace,
 )
-from oncemq_adapters.rocketmq_client.protocol.connection import Connection
-from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
-from oncemq_adapters.rocketmq_client.protocol.heartbeat import BROADCASTING, SHARING
+from oncemq_adapters.rocketmq_client.protocol import BROADCASTING, SHARING, Connection, loose_json
 
 _ANSWER_WITHIN = 3.0
 _LOOK_WITHIN = 5.0

@@ -19,14 +19,10 @@ from oncemq_adapters.rocketmq.remoting.producer.retry_copies import burial_copy
 from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.codes import Place
-from oncemq_adapters.rocketmq_client.connections.queue_allocation import spread_of
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
-from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.connections import Routes, TimerThread, spread_of
 from oncemq_adapters.rocketmq_client.errors import Denied
-from oncemq_adapters.rocketmq_client.producer.producer import Producer
-from oncemq_adapters.rocketmq_client.protocol.connection import Connection
-from oncemq_adapters.rocketmq_client.protocol.heartbeat import producer_heartbeat_body
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.producer import Producer
+from oncemq_adapters.rocketmq_client.protocol import Connection, Outgoing, producer_heartbeat_body
 
 REFRESH_EVERY = 30.0
 """Seconds between looks at the routes, in the background."""

@@ -4,10 +4,8 @@ from collections.abc import Callable
 
 from oncemq.common.forked import withhold
 from oncemq_adapters.rocketmq_client.cluster import Cluster
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
-from oncemq_adapters.rocketmq_client.protocol.connection import Connection, Deferred
-from oncemq_adapters.rocketmq_client.protocol.frames import Frame
+from oncemq_adapters.rocketmq_client.connections import Brokers, Routes
+from oncemq_adapters.rocketmq_client.protocol import Connection, Deferred, Frame
 
 
 def withheld_brokers(

@@ -6,10 +6,10 @@ from oncemq_adapters.rocketmq_client.errors import RocketMQRefused
 
 TIMER = "TIMER_DELAY_MS"
 LEVEL = "DELAY"
-LONGEST = timedelta(days=3)
+LONGEST_DELAY = timedelta(days=3)
 """The longest delay of a timer wheel by default."""
 
-LEVELS = (1, 5, 10, 30, *(60 * minutes for minutes in range(1, 11)), 1200, 1800, 3600, 7200)
+DELAY_LEVELS = (1, 5, 10, 30, *(60 * minutes for minutes in range(1, 11)), 1200, 1800, 3600, 7200)
 """Seconds of each delay level, from level 1, unless the broker is configured otherwise."""
 
 
@@ -27,10 +27,10 @@ def delay_properties(delay: timedelta, *, timer: bool) -> dict[str, str]:
     if milliseconds <= 0:
         return {}
     if timer:
-        if delay > LONGEST:
+        if delay > LONGEST_DELAY:
             raise RocketMQRefused(f"RocketMQ holds a message back for three days at most, not for {delay}")
         return {TIMER: str(milliseconds)}
-    for level, seconds in enumerate(LEVELS, 1):
+    for level, seconds in enumerate(DELAY_LEVELS, 1):
         if seconds * 1000 >= milliseconds:
             return {LEVEL: str(level)}
     raise RocketMQRefused(

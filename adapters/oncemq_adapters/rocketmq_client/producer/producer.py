@@ -26,12 +26,12 @@ from oncemq_adapters.rocketmq_client.producer.ordered_sends import (
     Refusals,
     SendResults,
 )
+from oncemq_adapters.rocketmq_client.properties import to_text
 from oncemq_adapters.rocketmq_client.protocol.connection import (
     Connection,
     Fields,
     Request,
 )
-from oncemq_adapters.rocketmq_client.protocol.properties import to_text
 from oncemq_adapters.rocketmq_client.protocol.send_request import (
     Outgoing,
     batch_body,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from oncemq_adapters.rocketmq_client.errors import MalformedFrame
-from oncemq_adapters.rocketmq_client.protocol.properties import from_text
+from oncemq_adapters.rocketmq_client.properties import from_text
 
 LARGEST_BODY = 4 * 1024 * 1024
 """Bytes after unpacking: brokers store no larger message by default, and a pull of small bodies must not take a gigabyte."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from oncemq_adapters.rocketmq_client.codes import TEMPLATE, Place
-from oncemq_adapters.rocketmq_client.protocol.properties import to_text
+from oncemq_adapters.rocketmq_client.properties import to_text
 
 COMPRESS_FROM = 4096
 """Bytes, as Java's producer by default."""

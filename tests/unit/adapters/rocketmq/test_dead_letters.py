@@ -7,9 +7,9 @@ import pytest
 
 from oncemq_adapters.rocketmq.remoting.dead_letters import DeadLetters
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.connections.routes import Route
+from oncemq_adapters.rocketmq_client.connections import Route
 from oncemq_adapters.rocketmq_client.errors import Denied
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.protocol import Outgoing
 
 PLACES = (("broker", 0),)
 

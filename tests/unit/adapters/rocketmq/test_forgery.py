@@ -19,8 +19,8 @@ from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
     origin_of,
     retry_copy,
 )
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage, unpack
-from oncemq_adapters.rocketmq_client.protocol.properties import LONGEST, to_text
+from oncemq_adapters.rocketmq_client.properties import LONGEST_PROPERTIES, to_text
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage, unpack
 
 ZSTD = 2
 FORGED = {
@@ -83,7 +83,9 @@ def test_only_the_groups_own_marks_count(body: bytes) -> None:
     assert list(_named_by(mark)) == []
 
 
-@pytest.mark.parametrize("size", [LONGEST - 3000, LONGEST - 2200, LONGEST - 700])
+@pytest.mark.parametrize(
+    "size", [LONGEST_PROPERTIES - 3000, LONGEST_PROPERTIES - 2200, LONGEST_PROPERTIES - 700]
+)
 def test_our_headers_shrink_before_a_copy_is_refused(size: int) -> None:
     """The error's text is cut, then what can be done without; the message's own properties stay."""
     cause = {
@@ -94,7 +96,7 @@ def test_our_headers_shrink_before_a_copy_is_refused(size: int) -> None:
     }
     own = {"pad": "x" * (size - 200), "UNIQ_KEY": "own"}
     copy = retry_copy(stored("orders", own), "shop", "b", cause, timedelta(0))
-    assert len(to_text(copy.properties)) <= LONGEST
+    assert len(to_text(copy.properties)) <= LONGEST_PROPERTIES
     assert (copy.properties["pad"], copy.properties[names.ATTEMPT]) == (own["pad"], "2")
 
 

@@ -18,8 +18,8 @@ from oncemq_adapters.rocketmq.properties import (
     readable_headers,
     with_headers,
 )
-from oncemq_adapters.rocketmq_client.protocol.properties import (
-    LONGEST,
+from oncemq_adapters.rocketmq_client.properties import (
+    LONGEST_PROPERTIES,
     from_text,
     to_text,
 )
@@ -112,8 +112,8 @@ def test_forged_escapes_are_nothing(text: str) -> None:
 
 def test_too_many_headers_are_refused_here() -> None:
     """The broker would answer with words about something else."""
-    with pytest.raises(BrokerRefused, match=f"{LONGEST} at most"):
-        check_size({"a": "x" * LONGEST})
+    with pytest.raises(BrokerRefused, match=f"{LONGEST_PROPERTIES} at most"):
+        check_size({"a": "x" * LONGEST_PROPERTIES})
 
 
 def test_rocketmqs_own_count_of_attempts_is_used_where_ours_is_missing() -> None:

@@ -16,9 +16,8 @@ from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
     retry_copy,
 )
 from oncemq_adapters.rocketmq.sealed_copies import opened
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage, unpack
-from oncemq_adapters.rocketmq_client.protocol.properties import LONGEST, to_text
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.properties import LONGEST_PROPERTIES, to_text
+from oncemq_adapters.rocketmq_client.protocol import Outgoing, StoredMessage, unpack
 
 CAUSE = {names.REASON: "rejected", names.ATTEMPT: "2", names.ERROR_TEXT: "e" * 2000}
 
@@ -26,7 +25,7 @@ CAUSE = {names.REASON: "rejected", names.ATTEMPT: "2", names.ERROR_TEXT: "e" * 2
 def stored(pad: int, **more: str) -> StoredMessage:
     """Return a message whose properties have nearly the most bytes that RocketMQ takes."""
     properties = {"UNIQ_KEY": "own", "KEYS": "k-1", "TAGS": "a", **more}
-    properties["pad"] = "x" * (LONGEST - len(to_text({**properties, "pad": ""})) - pad)
+    properties["pad"] = "x" * (LONGEST_PROPERTIES - len(to_text({**properties, "pad": ""})) - pad)
     return StoredMessage("orders", b"\x00{}", properties, 3, 1, 5, 0, 0)
 
 
@@ -41,7 +40,7 @@ def test_properties_at_the_limit_come_back(left: int) -> None:
     """The retry is tried once more, the dead letter says why, and the replay is a first try, all with what was sent."""
     sent = stored(left)
     retry = retry_copy(sent, "shop", "b", {names.ATTEMPT: "2"}, timedelta(0))
-    assert len(to_text(retry.properties)) <= LONGEST
+    assert len(to_text(retry.properties)) <= LONGEST_PROPERTIES
     second = message_of("orders", received(retry))
     first = message_of("orders", sent)
     assert (second.body, second.keys, second.message_id, second.attempt) == (first.body, ("k-1",), "own", 2)

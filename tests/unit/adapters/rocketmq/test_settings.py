@@ -15,7 +15,7 @@ from oncemq_adapters.rocketmq.names import group_of, parse_topic, read_topic
 from oncemq_adapters.rocketmq.native.options import NativeOptions
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import moves
 from oncemq_adapters.rocketmq_client.errors import RocketMQRefused
-from oncemq_adapters.rocketmq_client.producer.delays import delay_properties
+from oncemq_adapters.rocketmq_client.producer import delay_properties
 from support.facts import facts_of
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from oncemq.common.problems import Problem
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.queue_browser import browsing_fields
+from oncemq_adapters.rocketmq_client.admin import browsing_fields
 from oncemq_adapters.rocketmq_client.errors import Denied, is_forbidden
 from oncemq_adapters.rocketmq_client.names import retry_topic
-from oncemq_adapters.rocketmq_client.protocol.connection import Connection, Fields
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing, send_fields
+from oncemq_adapters.rocketmq_client.protocol import Connection, Fields, Outgoing, send_fields
 
 _PROBE = "oncemq-check"
 _NO_QUEUE = 1_000_000

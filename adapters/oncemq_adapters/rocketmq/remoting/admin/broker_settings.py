@@ -7,11 +7,10 @@ from typing import Any
 
 from oncemq.errors import BrokerRefused
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections import Brokers
 from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame
-from oncemq_adapters.rocketmq_client.producer.delays import LONGEST
-from oncemq_adapters.rocketmq_client.protocol.connection import Connection
-from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
+from oncemq_adapters.rocketmq_client.producer import LONGEST_DELAY
+from oncemq_adapters.rocketmq_client.protocol import Connection, loose_json
 
 # The rest of a configuration holds passwords, too.
 _WANTED = frozenset(
@@ -138,7 +137,9 @@ def _settings(connection: Connection) -> Settings | None:
     return Settings(
         makes_groups=_truth(told, "autoCreateSubscriptionGroup"),
         timer=_truth(told, "timerWheelEnable") if connection.version >= codes.TIMER_SINCE else False,
-        longest_delay=min(LONGEST, _time(told, "timerMaxDelaySec", timedelta(seconds=1)) or LONGEST),
+        longest_delay=min(
+            LONGEST_DELAY, _time(told, "timerMaxDelaySec", timedelta(seconds=1)) or LONGEST_DELAY
+        ),
         kept=_time(told, "fileReservedTime", timedelta(hours=1)),
     )
 

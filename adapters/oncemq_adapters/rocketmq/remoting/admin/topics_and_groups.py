@@ -7,26 +7,21 @@ from oncemq.errors import BrokerRefused, Unroutable
 from oncemq_adapters.rocketmq.errors import REFUSALS
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.group_start import begin_group
-from oncemq_adapters.rocketmq_client.admin.offset_requests import (
+from oncemq_adapters.rocketmq_client.admin import (
+    begin_group,
     committed_offset,
-    first_offset,
-    last_offset,
-    unsettled,
-)
-from oncemq_adapters.rocketmq_client.admin.topics import (
     create_group,
     create_topic,
+    first_offset,
+    last_offset,
     makes_on_demand,
+    unsettled,
 )
 from oncemq_adapters.rocketmq_client.codes import Place
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.connections.group_membership import GroupMembership
-from oncemq_adapters.rocketmq_client.connections.routes import Route, Routes
+from oncemq_adapters.rocketmq_client.connections import Brokers, GroupMembership, Route, Routes
 from oncemq_adapters.rocketmq_client.errors import Denied
 from oncemq_adapters.rocketmq_client.names import FIRST, retry_topic
-from oncemq_adapters.rocketmq_client.protocol.connection import Connection
-from oncemq_adapters.rocketmq_client.protocol.heartbeat import client_check_body
+from oncemq_adapters.rocketmq_client.protocol import Connection, client_check_body
 
 
 def ensure_topic(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:

@@ -15,10 +15,9 @@ from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, Progress
 from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import QueueLocks
-from oncemq_adapters.rocketmq_client.admin.offset_requests import first_offset, last_offset
+from oncemq_adapters.rocketmq_client.admin import first_offset, last_offset
 from oncemq_adapters.rocketmq_client.codes import Place
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
+from oncemq_adapters.rocketmq_client.connections import Brokers, Routes
 from oncemq_adapters.rocketmq_client.names import FIRST
 
 RENEW_EVERY = 1.0

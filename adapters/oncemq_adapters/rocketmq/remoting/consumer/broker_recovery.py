@@ -6,8 +6,7 @@ They drop a broker from routes as soon as it dies, and a route asked for meanwhi
 from collections.abc import Callable, Sequence
 
 from oncemq_adapters.rocketmq.errors import FAILURES
-from oncemq_adapters.rocketmq_client.connections.routes import Route, Routes
-from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.connections import Route, Routes, TimerThread
 from oncemq_adapters.rocketmq_client.errors import Denied
 
 LOOK_EVERY = 1.0

@@ -16,12 +16,10 @@ from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueu
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Subscriptions
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import origin_of
 from oncemq_adapters.rocketmq.sealed_copies import opened
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections import Brokers
 from oncemq_adapters.rocketmq_client.names import DEAD_PREFIX
-from oncemq_adapters.rocketmq_client.protocol.connection import DEFERRED, Deferred
-from oncemq_adapters.rocketmq_client.protocol.frames import Frame
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage, decode
-from oncemq_adapters.rocketmq_client.protocol.properties import TAGS
+from oncemq_adapters.rocketmq_client.properties import TAGS
+from oncemq_adapters.rocketmq_client.protocol import DEFERRED, Deferred, Frame, StoredMessage, decode
 
 DONE: Final = "CR_SUCCESS"
 LATER: Final = "CR_LATER"

@@ -35,16 +35,11 @@ from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Subsc
 from oncemq_adapters.rocketmq.remoting.consumer.unsettled_gap import tidy
 from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.group_start import begin_group
-from oncemq_adapters.rocketmq_client.connections.group_membership import GroupMembership
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
-from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.admin import begin_group
+from oncemq_adapters.rocketmq_client.connections import GroupMembership, Routes, TimerThread
 from oncemq_adapters.rocketmq_client.errors import RocketMQError, RocketMQUnavailable
 from oncemq_adapters.rocketmq_client.names import FIRST, retry_topic
-from oncemq_adapters.rocketmq_client.protocol.connection import Deferred
-from oncemq_adapters.rocketmq_client.protocol.frames import Frame
-from oncemq_adapters.rocketmq_client.protocol.heartbeat import BROADCASTING, SHARING
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.protocol import BROADCASTING, SHARING, Deferred, Frame, StoredMessage
 
 _MOVE = re.compile(rb"(\{[^{}]*\})\s*:\s*(-?\d+)")
 

@@ -12,14 +12,13 @@ import structlog
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.errors import Failure
 from oncemq_adapters.rocketmq.properties import first_id
-from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.properties import (
+from oncemq_adapters.rocketmq_client.connections import TimerThread
+from oncemq_adapters.rocketmq_client.properties import (
     KEYS,
     TAGS,
     UNIQUE_ID,
 )
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.protocol import Outgoing, StoredMessage
 
 FLUSH_EVERY = 0.5
 TOGETHER = 50

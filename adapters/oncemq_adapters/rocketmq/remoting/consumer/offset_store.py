@@ -6,14 +6,14 @@ from datetime import datetime
 from oncemq_adapters.rocketmq.errors import Failure
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, Progress
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.offset_requests import (
+from oncemq_adapters.rocketmq_client.admin import (
     commit_offset,
     committed_offset,
     first_offset,
 )
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections import Brokers
 from oncemq_adapters.rocketmq_client.names import LAST
-from oncemq_adapters.rocketmq_client.protocol.connection import ANSWER_WITHIN, Fields
+from oncemq_adapters.rocketmq_client.protocol import ANSWER_WITHIN, Fields
 
 COMMIT_AFTER = 200
 """Settled messages of a queue; the most that are redelivered after a crash, besides half a second."""

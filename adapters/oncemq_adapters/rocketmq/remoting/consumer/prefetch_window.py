@@ -9,7 +9,7 @@ from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery, Message
 from oncemq_adapters.rocketmq.properties import by_stranger, read_message, refuse_unread
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
-from oncemq_adapters.rocketmq_client.protocol.message_codec import MOST_UNPACKED, StoredMessage
+from oncemq_adapters.rocketmq_client.protocol import MOST_UNPACKED, StoredMessage
 
 ONE_PULL = 32
 """Messages that one pull brings at most."""

@@ -9,7 +9,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 
 QueueKey = tuple[str, str, int]
 """Topic, broker and number."""

@@ -14,11 +14,9 @@ from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueu
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Subscriptions
 from oncemq_adapters.rocketmq.sealed_copies import opened
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.connections import Brokers, TimerThread
 from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame, lost
-from oncemq_adapters.rocketmq_client.protocol.connection import Done, Fields
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage, decode
+from oncemq_adapters.rocketmq_client.protocol import Done, Fields, StoredMessage, decode
 
 SUSPEND = 15.0
 """Seconds for which the broker may hold a poll that finds nothing."""

@@ -14,11 +14,10 @@ import structlog
 from oncemq_adapters.rocketmq.errors import Failure
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
+from oncemq_adapters.rocketmq_client.connections import Brokers
 from oncemq_adapters.rocketmq_client.errors import Denied
 from oncemq_adapters.rocketmq_client.names import retry_topic
-from oncemq_adapters.rocketmq_client.protocol.connection import Fields
-from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
+from oncemq_adapters.rocketmq_client.protocol import Fields, loose_json
 
 KEEP_EVERY = 20.0
 """Seconds; a broker forgets a lock after 60."""

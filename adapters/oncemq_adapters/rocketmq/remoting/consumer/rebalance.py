@@ -13,15 +13,12 @@ from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, Progress, QueueKey
 from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import QueueLocks
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.offset_requests import committed_offset
+from oncemq_adapters.rocketmq_client.admin import committed_offset
 from oncemq_adapters.rocketmq_client.codes import Place
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.connections.queue_allocation import allocate
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
-from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.connections import Brokers, Routes, TimerThread, allocate
 from oncemq_adapters.rocketmq_client.errors import MalformedFrame
 from oncemq_adapters.rocketmq_client.names import AVERAGELY
-from oncemq_adapters.rocketmq_client.protocol.frames import loose_json
+from oncemq_adapters.rocketmq_client.protocol import loose_json
 
 
 class RetainedQueues:

@@ -9,7 +9,7 @@ from oncemq_adapters.forwarding import forward
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow, Token
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import Send
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.protocol import Outgoing
 
 Move = tuple[Delivery, Callable[[Token], Outgoing]]
 

@@ -9,8 +9,8 @@ from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import NOTHING, ProcessQueue
 from oncemq_adapters.rocketmq_client.names import Selection
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.properties import ORIGIN_TOPIC, TAGS
+from oncemq_adapters.rocketmq_client.properties import ORIGIN_TOPIC, TAGS
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchW
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Subscriptions
 from oncemq_adapters.rocketmq.sealed_copies import opened
-from oncemq_adapters.rocketmq_client.admin.queue_browser import browse
-from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.admin import browse
+from oncemq_adapters.rocketmq_client.connections import Brokers
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 
 MOST_FETCHED = 1000
 """Messages that were left on the broker for one consumer; closing must not take for ever."""

@@ -5,7 +5,7 @@ from typing import Final
 from oncemq.message.envelope import Delivery
 from oncemq.message.headers import CONTENT_TYPE, FAILED
 from oncemq_adapters.answers import dropped
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.protocol import Outgoing
 
 CORRELATION, REQUESTER, TIME_LEFT = "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL"
 CLUSTER: Final = "CLUSTER"

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from oncemq.errors import BrokerError
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.protocol import Outgoing, StoredMessage
 
 Send = Callable[[Sequence[Outgoing]], Sequence[BrokerError | None]]
 

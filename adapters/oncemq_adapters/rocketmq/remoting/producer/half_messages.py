@@ -26,21 +26,20 @@ from oncemq_adapters.rocketmq.properties import check_size, for_publishing
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic
 from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.admin.topics import connect_all
+from oncemq_adapters.rocketmq_client.admin import connect_all
 from oncemq_adapters.rocketmq_client.codes import Place
-from oncemq_adapters.rocketmq_client.connections.queue_allocation import spread_of
-from oncemq_adapters.rocketmq_client.connections.routes import Routes
-from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
+from oncemq_adapters.rocketmq_client.connections import Routes, TimerThread, spread_of
 from oncemq_adapters.rocketmq_client.errors import Denied, MalformedFrame, surfaced
 from oncemq_adapters.rocketmq_client.names import in_namespace
-from oncemq_adapters.rocketmq_client.protocol.connection import Connection, Fields
-from oncemq_adapters.rocketmq_client.protocol.frames import Frame
-from oncemq_adapters.rocketmq_client.protocol.heartbeat import producer_heartbeat_body
-from oncemq_adapters.rocketmq_client.protocol.message_codec import decode
-from oncemq_adapters.rocketmq_client.protocol.properties import to_text
-from oncemq_adapters.rocketmq_client.protocol.send_request import (
+from oncemq_adapters.rocketmq_client.properties import to_text
+from oncemq_adapters.rocketmq_client.protocol import (
+    Connection,
+    Fields,
+    Frame,
     Outgoing,
+    decode,
     pack,
+    producer_heartbeat_body,
     send_fields,
 )
 

@@ -17,8 +17,7 @@ from oncemq_adapters.rocketmq.properties import (
 )
 from oncemq_adapters.rocketmq.sealed_copies import sealed
 from oncemq_adapters.rocketmq_client.names import retry_topic
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.properties import (
+from oncemq_adapters.rocketmq_client.properties import (
     ATTEMPTS,
     DEAD_ORIGIN_ID,
     DEAD_ORIGIN_TOPIC,
@@ -27,7 +26,7 @@ from oncemq_adapters.rocketmq_client.protocol.properties import (
     ORIGIN_TOPIC,
     TAGS,
 )
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.protocol import Outgoing, StoredMessage
 
 REMOVED = f"{names.PREFIX}removed"
 """The tag of marks among dead letters: what they name is there no more."""

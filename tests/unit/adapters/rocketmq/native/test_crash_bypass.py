@@ -5,7 +5,7 @@ import pytest
 from oncemq_adapters.rocketmq.native.crash_bypass import PythonSession, is_fatal
 from oncemq_adapters.rocketmq.native.inbox import Held
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 
 QUEUE = Queue("a", "orders", 0)
 COMPRESSED = 1

@@ -9,8 +9,8 @@ from oncemq.errors import BrokerUnavailable
 from oncemq_adapters.rocketmq.native import message_reader as module
 from oncemq_adapters.rocketmq.native.message_reader import NotFound, WholeMessages
 from oncemq_adapters.rocketmq.native.progress import Queue
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.properties import UNIQUE_ID
+from oncemq_adapters.rocketmq_client.properties import UNIQUE_ID
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 
 
 def _stored(unique_id: str, stored_at: int) -> StoredMessage:

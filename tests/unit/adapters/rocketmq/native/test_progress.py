@@ -1,7 +1,7 @@
 """What a group has finished is told without ever going beyond a message that it has not."""
 
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 
 QUEUE = Queue("broker", "topic", 0)
 

@@ -1,7 +1,7 @@
 """Messages that librocketmq and the second reader know by different times, identities or contents."""
 
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 from support.benches.native_session import Bench, Whole, asked, no_process, offsets_of, stored_message
 
 __all__ = ["no_process"]

@@ -12,7 +12,7 @@ from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.connections.routes import Route
+from oncemq_adapters.rocketmq_client.connections import Route
 from oncemq_adapters.rocketmq_client.errors import Denied
 
 MISSING = Denied("n:1", codes.NO_TOPIC, "no route", {})

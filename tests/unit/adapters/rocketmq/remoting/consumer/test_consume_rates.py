@@ -5,7 +5,7 @@ import pytest
 from oncemq_adapters.rocketmq.remoting.consumer import consume_rates
 from oncemq_adapters.rocketmq.remoting.consumer.consume_rates import ConsumeRates
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 
 
 @pytest.fixture

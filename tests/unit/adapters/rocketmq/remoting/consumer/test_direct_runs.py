@@ -16,8 +16,7 @@ from oncemq_adapters.rocketmq.remoting.consumer.direct_runs import DirectRuns
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Subscriptions
 from oncemq_adapters.rocketmq_client import codes
-from oncemq_adapters.rocketmq_client.protocol.connection import DEFERRED
-from oncemq_adapters.rocketmq_client.protocol.frames import Frame
+from oncemq_adapters.rocketmq_client.protocol import DEFERRED, Frame
 from support.brokers.stored import stored
 
 

@@ -18,8 +18,8 @@ from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueu
 from oncemq_adapters.rocketmq.remoting.consumer.rebalance import Rebalance
 from oncemq_adapters.rocketmq.remoting.consumer.settlement import acknowledge
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part
-from oncemq_adapters.rocketmq_client.connections.routes import Route
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq_client.connections import Route
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 
 
 class Routes:

@@ -10,8 +10,7 @@ from oncemq_adapters.rocketmq.remoting.consumer import message_trace
 from oncemq_adapters.rocketmq.remoting.consumer.message_trace import MessageTrace
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.protocol import Outgoing, StoredMessage
 
 
 class Broker:

@@ -1,8 +1,8 @@
 """One queue while it is ours: settled once, committed as far as everything is settled, void when lost."""
 
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
+from oncemq_adapters.rocketmq_client.protocol import StoredMessage
 from oncemq_adapters.rocketmq_client.protocol.heartbeat import java_hash
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
 
 
 def message(offset: int) -> StoredMessage:

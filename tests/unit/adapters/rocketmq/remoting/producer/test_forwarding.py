@@ -2,8 +2,7 @@
 
 from oncemq.errors import BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
-from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
-from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
+from oncemq_adapters.rocketmq_client.protocol import Outgoing, StoredMessage
 
 
 def stored(offset: int) -> StoredMessage:

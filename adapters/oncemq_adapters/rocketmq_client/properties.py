@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 NAME_END, VALUE_END = "\x01", "\x02"
-LONGEST = 32767
+LONGEST_PROPERTIES = 32767
 """Bytes of all properties of a message."""
 
 KEYS, TAGS, UNIQUE_ID = "KEYS", "TAGS", "UNIQ_KEY"
