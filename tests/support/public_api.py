@@ -17,6 +17,7 @@ WITH_ALL = (
     "oncemq.testing",
     "oncemq.testing.adapter_suite",
     "oncemq.testing.strategy_suite",
+    "oncemq_adapters.rocketmq_client",
 )
 """Modules that say themselves what is public: their `__all__`."""
 

@@ -21,6 +21,49 @@ DEFECTS = (
         ],
     ),
     Defect(
+        "errors-of-the-client-not-translated",
+        "Errors of RocketMQ's client reach the framework as its own.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/errors.py",
+                "        if isfunction(method) and",
+                "        if False and",
+            )
+        ],
+        [
+            "tests/unit/adapters/rocketmq/test_errors.py::test_methods_and_generators_raise_the_frameworks_errors",
+            "tests/unit/adapters/rocketmq/test_errors.py::test_an_adapter_without_servers_is_unavailable[RocketMQAdapter]",
+        ],
+    ),
+    Defect(
+        "refusal-taken-for-an-outage",
+        "What RocketMQ refuses is not tried for ever.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/errors.py",
+                "BrokerUnavailable if isinstance(error, RocketMQUnavailable) else BrokerRefused",
+                "BrokerUnavailable",
+            )
+        ],
+        [
+            "tests/unit/adapters/rocketmq/test_errors.py::test_an_error_of_the_client_becomes_one_of_the_framework[error2-BrokerRefused]"
+        ],
+    ),
+    Defect(
+        "sealed-retry-not-opened",
+        "A copy that holds its message whole is opened before it is delivered.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/consumer/puller.py",
+                "decode(body, queue.topic, offset, opened)",
+                "decode(body, queue.topic, offset)",
+            )
+        ],
+        [
+            "tests/unit/adapters/rocketmq/remoting/consumer/test_puller.py::test_a_retry_that_holds_its_message_whole_is_opened"
+        ],
+    ),
+    Defect(
         "batches-not-taken-apart",
         "The messages of a batch queue arrive one by one.",
         [Edit(CODEC, "    if head is None or outer.trouble or int", "    if True or int")],

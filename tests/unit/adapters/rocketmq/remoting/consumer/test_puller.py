@@ -5,13 +5,17 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.puller import Puller
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Subscriptions
+from oncemq_adapters.rocketmq.sealed_copies import sealed
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.errors import Denied
+from oncemq_adapters.rocketmq_client.properties import to_text
+from support.brokers.stored import stored
 
 
 class Connection:
@@ -45,3 +49,19 @@ def test_offsets_that_the_broker_does_not_have_are_said() -> None:
     assert queue.next == 7
     [entry] = logs
     assert (entry["log_level"], entry["asked"], entry["goes_on_at"]) == ("warning", 3, 7)
+
+
+def test_a_retry_that_holds_its_message_whole_is_opened() -> None:
+    """A message whose properties left no room for our marks travels in the body of its copy."""
+    properties, body = sealed({"RETRY_TOPIC": "t", "KEYS": "k-1"}, b"whole")
+    data = stored(body, text=to_text(properties), topic="%RETRY%g", offset=0)
+    connection, sink = Connection(), RecordingSink()
+    unused: Any = None
+    queue = ProcessQueue(("%RETRY%g", "b", 0), 1)
+    queue.begin(0, 0, ())
+    parts = Subscriptions({"t": Part(parse_topic("t", {}, ""), PrefetchWindow("c", "t", "g", 1, sink))})
+    brokers: Any = connection
+    Puller(brokers, "g", 1, parts, unused, one_by_one=False).pull(queue)
+    connection.waiting.pop()(None, {"nextBeginOffset": "1"}, data)
+    (delivery,) = sink.wait_for(1)
+    assert (delivery.message.body, delivery.message.keys) == (b"whole", ("k-1",))
