@@ -74,9 +74,9 @@ def test_the_program_of_the_page_runs_without_the_framework(rocketmq_url: str) -
     for times in (1, 2):
         ended = run_alone(program)
         assert (ended.returncode, ended.stderr) == (0, "")
-        *orders, one, two = ended.stdout.splitlines()
+        *orders, first, second = ended.stdout.splitlines()
         assert sorted(orders) == ["order-1 paid", "order-2 paid", "order-3 paid"]
-        assert sum(int(line.split()[1]) for line in (one, two)) == 3 * times
+        assert sum(int(line.split()[1]) for line in (first, second)) == 3 * times
 
 
 def test_the_framework_is_really_refused() -> None:
