@@ -24,13 +24,13 @@ DEFECTS = (
         [f"{LOOKS}::test_one_process_looks_often_and_the_others_at_their_own_pace[sqlite]"],
     ),
     Defect(
-        "idle-taken-for-ever",
-        "What an answer says of a task counts for one round.",
+        "free-lease-not-taken",
+        "When the process that looks each second has died, another one does.",
         [
             Edit(
                 "framework/oncemq/upkeep/runner.py",
-                "        self._taken = self._idle = frozenset()\n        self",
-                "        self",
+                "zip(leased, answers, strict=False) if taken}",
+                "zip(leased, answers, strict=False)}",
             )
         ],
         [f"{LOOKS}::test_another_looks_often_when_that_process_has_died[sqlite]"],
