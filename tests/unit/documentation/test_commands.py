@@ -86,6 +86,10 @@ ELSEWHERE = {
         "docs/metrics.md",
         "OTEL_METRICS_EXPORTER",
     ): "unit/observe/test_metrics_export.py, with a collector of its own",
+    (
+        "docs/migrations/between-strategies.md",
+        "oncemq tables move",
+    ): "scenarios/test_changes_of_strategy.py and unit/strategies/state_machine/test_states_move.py have states to move",
     ("docs/reload.md", "kill -HUP"): "scenarios/recycling/test_reload.py sends the signal",
     (
         "docs/reload.md",
