@@ -52,11 +52,6 @@ AttemptsFrom = Annotated[
     WithJsonSchema(
         {"anyOf": [{"type": "string", "pattern": rf"^{_HEADER.pattern.replace('?P<name>', '')}$"}, VARIABLE]}
     ),
-    Field(
-        description="A header by which producers ask for fewer tries of a message, such as 1: a whole number. `attempts` is the "
-        "most; what is no number, or smaller than 1, asks for nothing. Default: producers have no say.",
-        examples=["headers.attempts"],
-    ),
 ]
 
 

@@ -64,7 +64,12 @@ class Retry(RetryRule):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, RetryRule] = Field(init=False)
 
-    attempts_from: AttemptsFrom | None = None
+    attempts_from: AttemptsFrom | None = Field(
+        None,
+        description="A header by which producers ask for fewer tries of a message, such as 1: a whole number. `attempts` is the "
+        "most; what is no number, or smaller than 1, asks for nothing. Default: producers have no say.",
+        examples=["headers.attempts"],
+    )
     never: tuple[Exceptions, ...] | None = Field(
         None,
         description="Exceptions for which no further try helps: the message becomes a dead letter at once.",
