@@ -15,7 +15,13 @@ with suppress(ModuleNotFoundError):  # not in the environments of single clients
     settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy")
 
-pytest_plugins = ["support.servers", "selection", "support.order", "open_connections"]
+pytest_plugins = [
+    "support.servers",
+    "support.database.with_ledger",
+    "selection",
+    "support.order",
+    "open_connections",
+]
 
 APPS_MODULES = ("handlers",)
 """What apps in tests' folders call their modules; Python would give the next app the first one's."""

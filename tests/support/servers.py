@@ -27,7 +27,7 @@ OwnServer = Callable[[], Server | Container]
 NEEDING_FIXTURES = frozenset(
     {
         *("rabbitmq_url", "rocketmq_url", "rocketmq_native_url", "postgresql_url", "mariadb_url"),
-        *("postgresql_database", "mariadb_database"),
+        *("postgresql_database", "mariadb_database", "postgresql_with_ledger", "mariadb_with_ledger"),
         *("kafka_url", "own_kafka"),
         *("own_rabbitmq", "own_rocketmq", "own_postgresql", "own_mariadb"),
         *("redis_url", "redis_cluster_url", "own_redis", "own_redis_cluster"),

@@ -42,9 +42,9 @@ class TestStrategiesRedisCluster(Duplicates, Failures):
         return replace(TIERS[request.param], redis=redis_cluster_url)
 
     @pytest.fixture
-    def url(self, sqlite_database: str) -> str:
+    def url(self, sqlite_with_ledger: str) -> str:
         """Return a new database."""
-        return sqlite_database
+        return sqlite_with_ledger
 
 
 class TestFlags(DirectStrategySuite):
@@ -56,6 +56,6 @@ class TestFlags(DirectStrategySuite):
         return replace(request.param, redis=redis_cluster_url)
 
     @pytest.fixture
-    def url(self, sqlite_database: str) -> str:
+    def url(self, sqlite_with_ledger: str) -> str:
         """Return a new database."""
-        return sqlite_database
+        return sqlite_with_ledger

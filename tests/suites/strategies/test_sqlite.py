@@ -1,7 +1,5 @@
 """Every chain of strategies passes the strategy suite on SQLite."""
 
-from pathlib import Path
-
 import pytest
 
 from oncemq.testing.strategy_suite import ChainSpec, DirectStrategySuite, StrategySuite
@@ -22,9 +20,9 @@ class TestStrategiesSQLite(StrategySuite):
         return chain
 
     @pytest.fixture
-    def url(self, tmp_path: Path) -> str:
+    def url(self, sqlite_with_ledger: str) -> str:
         """Return a file of this test's own."""
-        return f"sqlite:///{tmp_path}/suite.db"
+        return sqlite_with_ledger
 
 
 class TestPairsSQLite(Duplicates, Failures):
@@ -37,9 +35,9 @@ class TestPairsSQLite(Duplicates, Failures):
         return chain
 
     @pytest.fixture
-    def url(self, tmp_path: Path) -> str:
+    def url(self, sqlite_with_ledger: str) -> str:
         """Return a file of this test's own."""
-        return f"sqlite:///{tmp_path}/suite.db"
+        return sqlite_with_ledger
 
 
 class TestDirectStrategiesSQLite(DirectStrategySuite):
@@ -52,6 +50,6 @@ class TestDirectStrategiesSQLite(DirectStrategySuite):
         return chain
 
     @pytest.fixture
-    def url(self, tmp_path: Path) -> str:
+    def url(self, sqlite_with_ledger: str) -> str:
         """Return a file of this test's own."""
-        return f"sqlite:///{tmp_path}/suite.db"
+        return sqlite_with_ledger

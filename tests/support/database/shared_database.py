@@ -9,18 +9,26 @@ from sqlalchemy.exc import DBAPIError
 
 
 @contextmanager
-def shared_database(server: str) -> Iterator[str]:
-    """Create an empty database on a server, lend its URL, drop it."""
+def shared_database(server: str, like: str = "") -> Iterator[str]:
+    """Create a database on a server, lend its URL, drop it; it is empty, or on PostgreSQL a copy of the one that it is to be like."""
     name = f"t{uuid4().hex[:10]}"
     engine = create_engine(server, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
+        connection.execute(text(f"CREATE DATABASE {name}{_copy_of(like, connection)}"))
     try:
         yield make_url(server).set(database=name).render_as_string(hide_password=False)
     finally:
         with engine.connect() as connection:
             drop_database(connection, name)
         engine.dispose()
+
+
+def _copy_of(like: str, connection: Connection) -> str:
+    """Return what makes the new database a copy, file by file where PostgreSQL has a choice: else all of it is logged, too."""
+    if not like:
+        return ""
+    version = connection.dialect.server_version_info or (0,)
+    return f" TEMPLATE {like}" + (" STRATEGY file_copy" if version >= (15,) else "")
 
 
 def drop_database(connection: Connection, name: str) -> None:

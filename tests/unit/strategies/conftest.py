@@ -12,6 +12,7 @@ from oncemq.contracts.strategy import Scope
 from oncemq.testing.scopes import scope_for
 from oncemq.testing.strategy_suite.bench import Bench
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
+from support.database.with_ledger import KINDS, url_with_ledger
 
 MakeBench = Callable[..., Bench]
 
@@ -51,6 +52,12 @@ def facts() -> Callable[..., ConsumerFacts]:
         return ConsumerFacts(**{**sound, **exceptions})  # type: ignore[arg-type]
 
     return make
+
+
+@pytest.fixture(params=KINDS)
+def database_url(request: pytest.FixtureRequest) -> str:
+    """URL of a database with the ledger's tables, which no test here makes for its own sake."""
+    return url_with_ledger(request)
 
 
 @pytest.fixture

@@ -7,6 +7,13 @@ from sqlalchemy import Engine
 
 from oncemq.testing.fake_clock import FakeClock
 from support.database.ledgers import ledger_engine
+from support.database.with_ledger import KINDS, url_with_ledger
+
+
+@pytest.fixture(params=KINDS)
+def database_url(request: pytest.FixtureRequest) -> str:
+    """URL of a database with the ledger's tables, which no test here makes for its own sake."""
+    return url_with_ledger(request)
 
 
 @pytest.fixture
