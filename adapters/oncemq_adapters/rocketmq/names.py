@@ -14,14 +14,13 @@ from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rocketmq_client.names import (
     ALLOCATIONS,
     AVERAGELY,
-    FIRST,
-    LAST,
     LONGEST_GROUP,
     LONGEST_TOPIC,
     RETRY_PREFIX,
     Selection,
     in_namespace,
 )
+from oncemq_adapters.start import read_start
 
 INSTEAD = {
     "declare": "RocketMQ has topics and groups alone: write create: true at the topic to have missing ones made, create: false to "
@@ -92,7 +91,7 @@ def read_topic(topic: str, options: Mapping[str, Any], namespace: str) -> tuple[
         topic=topic,
         name=in_namespace(namespace, name),
         tags=tags - {"*"},
-        start=_start(reader, options.get("start", FIRST)),
+        start=read_start(reader),
         fifo=reader.flag("fifo", default=False),
         create=None if create is None else reader.flag("create", default=False),
         queues=reader.number("queues", 8, 1, 1024) or 8,
@@ -153,20 +152,3 @@ def _allocation(reader: OptionReader) -> str:
         f"write {', '.join(ALLOCATIONS[:-1])} or {ALLOCATIONS[-1]}; all members of the group need the same rule, Java clients too",
     )
     return AVERAGELY
-
-
-def _start(reader: OptionReader, declared: Any) -> str | datetime:
-    if declared in (FIRST, LAST):
-        return str(declared)
-    try:
-        moment = declared if isinstance(declared, datetime) else datetime.fromisoformat(declared)
-    except (TypeError, ValueError):
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        reader.complain(
-            "start",
-            f"{declared!r} is not a place to start at",
-            "write first, last, or a time with its zone, like 2026-01-31T00:00:00Z",
-        )
-        return FIRST
-    return moment
