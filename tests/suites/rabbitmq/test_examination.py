@@ -88,7 +88,7 @@ def test_a_stream_is_found(rabbitmq_url: str, fresh: str, channel: BlockingChann
     """What no one consumes meanwhile would be skipped: it is said before the start."""
     channel.queue_declare(fresh, durable=True, arguments={"x-queue-type": "stream"})
     (problem,) = examined(rabbitmq_url, fresh, queue=fresh)
-    assert f"queue '{fresh}' is a stream, which OnceMQ cannot consume" in problem.text
+    assert f"queue '{fresh}' is a stream, where acknowledging does not move a consumer on" in problem.text
     assert problem.where == "topic.queue"
 
 

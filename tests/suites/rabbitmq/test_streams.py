@@ -266,6 +266,19 @@ def test_tries_that_a_producer_claims_are_not_believed(stream: Stream) -> None:
     assert member.sink.wait_for(1)[0].message.attempt == 1
 
 
+@pytest.mark.parametrize("claimed", ["nonsense", -5, 10**12])
+def test_an_offset_that_a_producer_claims_is_not_believed(stream: Stream, claimed: str | int) -> None:
+    """RabbitMQ writes the real one over it; nothing stops, and the position is right."""
+    member = stream.join()
+    with connect(stream.url) as connection:
+        forged = BasicProperties(message_id="m", headers={"x-stream-offset": claimed})
+        connection.channel().basic_publish("", stream.name, b"forged", forged)
+    stream.add("m1")
+    member.sink.wait_for(2)
+    member.settle()
+    eventually(lambda: stream.position() == {"": 2}, "the position")
+
+
 def test_a_stream_that_was_made_again_is_said(stream: Stream) -> None:
     """Its offsets begin at 0 again, so nothing is read, and the health says what to do."""
     stream.add(*numbers(0, 1, 2))
