@@ -121,6 +121,7 @@ def test_json_is_one_object(line):
         "delayed",
         "changes",
         "paused",
+        "configurations",
         "requests",
         "dead_letters",
         "problems",
