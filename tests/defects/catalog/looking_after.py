@@ -369,8 +369,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/group_ownership.py",
-                "    lines = list(carry_over(plan))\n",
-                "    lines: list[str] = []\n",
+                "lines = list(carry_over(plan)) if places else []",
+                "lines: list[str] = []",
             )
         ],
         ["tests/unit/cli/test_renamed.py::test_formerly_written_late_joins_both_records"],

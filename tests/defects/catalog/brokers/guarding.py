@@ -76,8 +76,8 @@ DEFECTS = (
         [
             Edit(
                 "adapters/oncemq_adapters/rabbitmq/consuming/subscription.py",
-                "                arguments=dict(NO_STREAM),\n",
-                "",
+                "        return dict(NO_STREAM)",
+                "        return {}",
             ),
             Edit(
                 "adapters/oncemq_adapters/rabbitmq/topology/declare.py",

@@ -19,10 +19,10 @@ DEFECTS = (
             ),
             Edit(
                 "framework/oncemq/engine/workers/async_worker.py",
-                "troubles = await asyncio.to_thread(self._track(firsts[0].key).chain.reserve_all, units)",
+                "troubles = await asyncio.to_thread(self._track(firsts[0]).chain.reserve_all, units)",
                 "troubles = [None for _ in units]\n"
                 "            asyncio.get_running_loop().run_in_executor(\n"
-                "                None, self._track(firsts[0].key).chain.reserve_all, units\n"
+                "                None, self._track(firsts[0]).chain.reserve_all, units\n"
                 "            )",
             ),
         ],

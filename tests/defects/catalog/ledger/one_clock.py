@@ -12,7 +12,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/ledger/purge.py",
-                "and_(moment < before, moment < server_moment(engine.dialect, keep))",
+                "and_(moment < before, moment < server_moment(dialect, keep))",
                 "moment < before",
             )
         ],
