@@ -61,7 +61,7 @@ def test_one_that_does_not_answer_is_named() -> None:
     assert done.exit_code == 1
     assert "web-1 (pid 7) was not seen for a minute" in done.stdout
     assert "web-2 (pid 7) has not answered yet" in done.stdout
-    assert "not all have answered within 100ms" in done.stderr
+    assert "not all have answered: no answer has come for 100ms" in done.stderr
     (latest, _) = map(json.loads, run_program("audit", "--json").stdout.splitlines())
     assert (latest["action"], latest["who"]) == ("reload", "alice")
 
