@@ -395,7 +395,7 @@ def test_a_handler_reads_where_its_message_was(part: Part, capsys: pytest.Captur
     assert "the queue_id the queue_offset" in capsys.readouterr().out
 
 
-@shows("docs/routes.md", "def cancelled")
+@shows("docs/routes.md", "session.execute(delete(Points)")
 def test_the_routes_have_handlers_of_their_own(part: Part) -> None:
     """The first gives points, the second takes them back."""
     found, cancelled = part.run(OrderCancelled=Event), {"order_id": "A-1", "type": "cancelled"}
@@ -409,6 +409,18 @@ def test_the_routes_have_handlers_of_their_own(part: Part) -> None:
         assert total(test, Points.points) == 30
         assert test.publish("orders", cancelled).applied
         assert total(test, Points.points) in (None, 0)
+
+
+@shows("docs/routes.md", 'attempts": 12')
+def test_a_route_has_attempts_of_its_own(part: Part) -> None:
+    """The page's route is declared as it stands there."""
+    app = App("shop", brokers={"main": "embedded://"}, database="sqlite:///unused.db")
+    app.topic("orders", key="body.order_id", identity="message_id", strategies=["unique_key"])
+    routes = app.routes(topic="orders", name="events", by="headers.event_type")
+    part.run(orders=routes, OrderCancelled=Event)
+    with TestApp(app, tables=Base.metadata) as test:
+        sent = test.publish("orders", {"order_id": "A-1"}, headers={"event_type": "order.cancelled"})
+        assert sent.applied
 
 
 @shows("docs/routes.md", "orders = app.routes")
@@ -447,3 +459,17 @@ def test_upcasters_make_the_newest_version(part: Part) -> None:
 def test_the_test_of_an_example_is_that_of_its_folder(part: Part) -> None:
     """There it is run with the handlers that it tests."""
     assert part.text == (ROOT / "examples/points/test_points.py").read_text()
+
+
+@shows("docs/testing.md", "publisher.request(")
+def test_a_request_is_answered_in_memory(part: Part) -> None:
+    """The page's test passes for an app whose consumer answers."""
+    app = App("page", brokers={"main": "amqp://shop"}, database="sqlite://")
+    app.topic("orders", key="body.order_id", strategies=[{"unique_key": {"result": True}}])
+
+    @app.consumer(topic="orders", effects="database", reply=True)
+    def accept(order: dict[str, str]) -> dict[str, str]:
+        return {"order_id": order["order_id"], "state": "accepted"}
+
+    with TestApp(app) as test:
+        part.run(TestApp=TestApp).test_an_order_is_accepted_once(test)

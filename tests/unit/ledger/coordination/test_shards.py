@@ -60,7 +60,7 @@ def test_a_chosen_layout_is_taken_over_by_upgrade_alone(engines: list[Engine]) -
     """Anyone who wrote down the slots has moved the rows; a start does not take that for granted."""
     shards.create(engines[:2], "shop", TWO)
     for act in (shards.ensure, shards.create):
-        with pytest.raises(LedgerError, match="tables upgrade"):
+        with pytest.raises(LedgerError, match="tables split"):
             act(engines, "shop", MOVED)
     assert len(shards.upgrade(engines, "shop", MOVED)) == 3
     shards.ensure(engines, "shop", MOVED)
