@@ -1,11 +1,10 @@
 """Parts of programs on the pages, which are no whole program: each runs in a small frame, or is listed with the reason."""
 
 import asyncio
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -22,10 +21,8 @@ from oncemq.idempotent_requests import RequestLedger
 from oncemq.testing import TestApp
 from oncemq_adapters.rocketmq import RocketMQMetadata
 from oncemq_strategies.redisson import BloomFilter, ExpirableSemaphore, Lock
-from support.apps.page_tables import Account, Base, Event, Order, Payment, Points, User
-
-ROOT = Path(__file__).parents[3]
-_PART = re.compile(r"^( *)```python\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+from support.apps.page_parts import ROOT, Part, parts
+from support.apps.page_tables import Account, Base, Event, Order, Points, User
 
 NOT_RUN = {
     ("docs/dashboard.md", "Mount("): "tests/unit/dashboard/test_mounted.py mounts the page",
@@ -45,52 +42,6 @@ NOT_RUN = {
 """Parts by page and a few of their words, and why this file does not run them."""
 RUN: list[tuple[str, str]] = []
 """Parts that tests of this file run."""
-
-
-class Part(NamedTuple):
-    """A part of a page."""
-
-    page: str
-    words: str
-
-    @property
-    def text(self) -> str:
-        """Its code."""
-        (text,) = [text for page, text in parts() if page == self.page and self.words in text]
-        return text
-
-    def run(self, change: tuple[str, str] = ("", ""), **names: Any) -> SimpleNamespace:
-        """Execute it, and return its names.
-
-        Args:
-            change: an address on the page, and the test's own.
-            names: what the page takes for granted, beside OnceMQ's, SQLAlchemy's and the tables.
-        """
-        usual = {name: getattr(oncemq, name) for name in oncemq.__all__}
-        tables = {kind.__name__: kind for kind in (Points, Payment, Order, Account, User)}
-        payloads = dict.fromkeys(("OrderPaid", "OrderPlaced", "PaymentDue"), Event)
-        space = {
-            **usual,
-            **tables,
-            **payloads,
-            **vars(sqlalchemy),
-            "oncemq": oncemq,
-            "Session": Session,
-            **names,
-        }
-        exec(compile(self.text.replace(*change), self.page, "exec", dont_inherit=True), space)
-        return SimpleNamespace(**{name: value for name, value in space.items() if name.isidentifier()})
-
-
-def parts() -> list[tuple[str, str]]:
-    """Return page and code of every part; translations show the same."""
-    pages = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/README.md")])
-    return [
-        (page.relative_to(ROOT).as_posix(), re.sub(rf"^{indent}", "", text, flags=re.MULTILINE))
-        for page in pages
-        if "docs/zh/" not in page.as_posix()
-        for indent, text in _PART.findall(page.read_text())
-    ]
 
 
 def shows(page: str, words: str) -> Callable[[Callable[..., None]], Any]:
