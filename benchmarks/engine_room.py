@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 from oncemq import App
 from oncemq.config.build.catalog import Catalog
 from oncemq.contracts.adapter import SettleFailed
-from oncemq.engine.application import tables_of
 from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.crash.time_limits import Watchdog
@@ -59,7 +58,7 @@ class Room:
         self.plan: AppPlan = app.plan()
         self.engine: Engine | None = self.plan.engine
         if self.engine is not None:
-            schema.create(self.engine, tables_of(self.plan))
+            schema.create(self.engine, self.plan.tables())
         monitor = Monitor(None, self.plan.clock)
         limits: Callable[[str], None] = nothing
         shop = ProcessContext(

@@ -28,7 +28,7 @@ from benchmarks.stage.tables import THINGS, Points, Thing
 from oncemq import App, Done, Envelope, NotDone, Publisher
 from oncemq.config.build.catalog import Catalog
 from oncemq.contracts.adapter import SettleFailed
-from oncemq.engine.application import Application, tables_of
+from oncemq.engine.application import Application
 from oncemq.ledger import schema
 from oncemq.message.envelope import Delivery
 from oncemq.testing.scripted import ScriptedAdapter
@@ -192,7 +192,7 @@ def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> dict
     with tempfile.TemporaryDirectory(prefix="oncemq-bench-") as folder:
         plan = _app(guarantee, where, folder).plan()
         if plan.engine is not None:
-            schema.create(plan.engine, tables_of(plan))
+            schema.create(plan.engine, plan.tables())
         adapter = plan.adapters["memory"]
         if not isinstance(adapter, Clocked):
             raise TypeError(adapter)

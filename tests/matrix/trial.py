@@ -19,7 +19,6 @@ from matrix.tables import Effect, Thing, add_things
 from oncemq import App, Done, Envelope, NotDone, Reject, Retry
 from oncemq.config.build.catalog import Catalog
 from oncemq.contracts.checks import Effects
-from oncemq.engine.application import tables_of
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger import schema
 from oncemq.ledger.messages import parking
@@ -153,7 +152,7 @@ class Trial:
             yield
 
     def _create(self, plan: AppPlan) -> None:
-        tables = tables_of(plan)
+        tables = plan.tables()
         schema.create(self.engine, tables)
         self._waits = any(table.name == parking.TABLE.name for table in tables)
         self.ledger = [table for table in tables if "consumer" in table.c and table.name != "oncemq_history"]

@@ -12,7 +12,6 @@ import pika
 import pytest
 from sqlalchemy import Engine
 
-from oncemq.engine.application import tables_of
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.messages import outbox
@@ -66,7 +65,7 @@ def engine(spec: Spec) -> Iterator[Engine]:
     """The app's database, with the tables that it needs; orders wait at the source."""
     engine = make_engine(spec.database)
     plan = spec.plan()
-    schema.create(engine, tables_of(plan))
+    schema.create(engine, plan.tables())
     Base.metadata.create_all(engine)
     for broker in ("source", "target"):
         plan.adapters[broker].prepare(

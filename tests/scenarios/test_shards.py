@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from oncemq import App, Done, Publisher
 from oncemq.common.sharding import Layout
-from oncemq.engine.application import Application, tables_of
+from oncemq.engine.application import Application
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
@@ -113,7 +113,7 @@ def app_on(urls: list[str], folder: Path) -> App:
 def run(plan: AppPlan, bodies: Sequence[Mapping[str, Any]] | None = None) -> None:
     """Create the ledger, publish all orders or these, and run until all is done."""
     for engine in plan.engines:
-        schema.create(engine, tables_of(plan))
+        schema.create(engine, plan.tables())
     shards.create(plan.engines, plan.name, plan.layout)
     adapter = plan.adapters["main"]
     adapter.prepare([consumer.subscription for consumer in plan.consumers])

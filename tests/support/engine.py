@@ -15,7 +15,7 @@ from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.publisher import Publisher, Publishers
 from oncemq.contracts.strategy import Strategy
-from oncemq.engine.application import Application, tables_of
+from oncemq.engine.application import Application
 from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.handler.binding import bind
@@ -71,7 +71,7 @@ def make_app(adapter: Adapter, engine: Engine | None, *consumers: ConsumerPlan, 
     fields.setdefault("grace", timedelta(seconds=5))
     plan = AppPlan("shop", {**others, "main": adapter}, engine, consumers, SystemClock(), **fields)
     if engine is not None:
-        schema.create(engine, tables_of(plan))
+        schema.create(engine, plan.tables())
     return plan
 
 

@@ -16,7 +16,6 @@ from oncemq.contracts.broker_queries import (
     PublishingExaminer,
     RedisStrategy,
 )
-from oncemq.engine.application import tables_of
 from oncemq.engine.group_ownership import in_words, left_names, look, unseen_rows
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError, OnceMQError
@@ -119,8 +118,8 @@ def _other_owners(plan: AppPlan) -> Sequence[str]:
 def _prove_database(plan: AppPlan) -> None:
     for engine in plan.engines:
         probe.prove(engine)
-        schema.ensure(engine, tables_of(plan))
-        schema.insist_on_rights(engine, tables_of(plan))
+        schema.ensure(engine, plan.tables())
+        schema.insist_on_rights(engine, plan.tables())
     shards.ensure(plan.engines, plan.name, plan.layout)
     ensure_begun(plan.engines, plan.generations)
     if conflicts := [*look(plan).conflicts, *unseen_rows(plan)]:

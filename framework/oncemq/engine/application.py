@@ -8,7 +8,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from sqlalchemy import MetaData, Table
 from sqlalchemy.exc import DBAPIError
 
 from oncemq.engine.background_work import start_upkeep
@@ -186,8 +185,8 @@ class Application:
         book = None
         for engine in plan.engines:
             through_cuts(partial(probe.prove, engine))
-            through_cuts(partial(schema.ensure, engine, tables_of(plan)))
-            through_cuts(partial(schema.insist_on_rights, engine, tables_of(plan)))
+            through_cuts(partial(schema.ensure, engine, plan.tables()))
+            through_cuts(partial(schema.insist_on_rights, engine, plan.tables()))
             for warning in through_cuts(partial(probe.startup_warnings, engine)):
                 self._observer.warned(warning)
             through_cuts(partial(self._clock_watch.measure, engine))
@@ -437,14 +436,7 @@ def create_tables(plan: AppPlan) -> list[str]:
     created: list[str] = []
     for engine in plan.engines:
         probe.prove(engine)
-        created += schema.create(engine, tables_of(plan))
+        created += schema.create(engine, plan.tables())
         begin_all(engine, plan.generations)
     shards.create(plan.engines, plan.name, plan.layout)
     return created
-
-
-def tables_of(plan: AppPlan) -> list[Table]:
-    """Return the ledger tables that the app's strategies need."""
-    metadata = MetaData()
-    strategies = [strategy for consumer in plan.consumers for strategy in consumer.strategies_on(0)]
-    return [table for strategy in strategies for table in strategy.tables(metadata)]

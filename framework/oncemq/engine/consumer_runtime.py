@@ -112,7 +112,7 @@ class ConsumerRuntime:
         self.consumer.intake.understand(delivery)
 
     def _queued(self) -> list[Delivery]:
-        return self.consumer.scheduler.snapshot()
+        return self.consumer.not_begun()
 
     def _running(self) -> list[Delivery]:
         return self.consumer.running()

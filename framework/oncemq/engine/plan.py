@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, MetaData, Table
 
 from oncemq.common.clock import Clock
 from oncemq.common.redaction import Redactor
@@ -242,6 +242,12 @@ class AppPlan:
     def redact(self) -> Redactor:
         """The masking of the app's secrets."""
         return next((consumer.redact for consumer in self.consumers), Redactor())
+
+    def tables(self) -> list[Table]:
+        """Return the ledger tables that the app's strategies need."""
+        metadata = MetaData()
+        strategies = [strategy for consumer in self.consumers for strategy in consumer.strategies_on(0)]
+        return [table for strategy in strategies for table in strategy.tables(metadata)]
 
     @property
     def publishes(self) -> bool:

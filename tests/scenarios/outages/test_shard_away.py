@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 
 from oncemq import App, Done
 from oncemq.common.sharding import Layout
-from oncemq.engine.application import tables_of
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.settlement import settler as settle
@@ -114,7 +113,7 @@ def started(app: App) -> AppPlan:
     """Return the plan; its tables and queues are there."""
     plan = app.plan()
     for engine in plan.engines:
-        schema.create(engine, tables_of(plan))
+        schema.create(engine, plan.tables())
     shards.create(plan.engines, plan.name, plan.layout)
     plan.adapters["main"].prepare([consumer.subscription for consumer in plan.consumers])
     return plan

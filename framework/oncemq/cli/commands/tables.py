@@ -13,7 +13,6 @@ from oncemq.cli.operator_options import signed
 from oncemq.cli.output import confirm, warn
 from oncemq.config import load
 from oncemq.contracts.moving import MoveRules
-from oncemq.engine.application import tables_of
 from oncemq.engine.group_ownership import in_words, left_names
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.pruning import prune_left
@@ -249,7 +248,7 @@ def sql(files: Sequence[Path]) -> int:
     plan = load(files).plan
     if plan.engine is None:
         raise ConfigError([_NO_DATABASE])
-    click.echo(schema.sql(plan.engine.dialect.name, tables_of(plan)), nl=False)
+    click.echo(schema.sql(plan.engine.dialect.name, plan.tables()), nl=False)
     return OK
 
 
@@ -265,7 +264,7 @@ def alembic(files: Sequence[Path], folder: Path) -> int:
     plan = load(files).plan
     if plan.engine is None:
         raise ConfigError([_NO_DATABASE])
-    own = {table.name for table in tables_of(plan)} - {table.name for table in schema.TABLES}
+    own = {table.name for table in plan.tables()} - {table.name for table in schema.TABLES}
     if own or plan.layout is not None:
         what = f"tables of other packages ({', '.join(sorted(own))})" if own else "several shards"
         raise ConfigError(
@@ -298,7 +297,7 @@ def _each(
 ) -> Iterator[tuple[Engine, str]]:
     """Run it on every database; yields each line with the database it is about."""
     for engine in plan.engines:
-        for line in work(engine, tables_of(plan)):
+        for line in work(engine, plan.tables()):
             yield engine, line
 
 

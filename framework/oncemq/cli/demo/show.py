@@ -18,7 +18,6 @@ from oncemq.cli.demo.stage import Stage, example_folder
 from oncemq.cli.demo.tally import Tally, progress, tally
 from oncemq.config.load import load
 from oncemq.contracts.adapter import Refused, Subscription
-from oncemq.engine.application import tables_of
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import OnceMQError
 from oncemq.ledger import schema
@@ -99,7 +98,7 @@ def _furnish(stage: Stage, plan: AppPlan) -> Engine:
     if plan.engine is None:
         raise OnceMQError("the example app has lost its database: install oncemq again")
     prove(plan.engine)
-    schema.create(plan.engine, tables_of(plan))
+    schema.create(plan.engine, plan.tables())
     stage.create_tables(plan.engine.url.render_as_string(hide_password=False))
     return plan.engine
 

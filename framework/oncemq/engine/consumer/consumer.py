@@ -89,6 +89,8 @@ class Consumer:
         if isinstance(scheduler, ClaimScheduler):
             scheduler.consumer = self
         self.point = point
+        # Each returns what its worker has taken and not begun.
+        self.holders: list[Callable[[], list[Delivery]]] = []
         self.learn_of_deaths: Callable[[Collection[str]], None] = lambda _: None
         self.charge: Callable[[Sequence[Delivery]], None] = lambda _deliveries: None
         self._forget = forget
@@ -294,6 +296,11 @@ class Consumer:
         """Record that the settlement of these has ended."""
         with self._mutex:
             self._settling.difference_update(deliveries)
+
+    def not_begun(self) -> list[Delivery]:
+        """Return deliveries that this process will run: those in the queue, and those that workers have taken and not begun."""
+        # In this order: deliveries taken from the queue meanwhile are in both.
+        return [*self.scheduler.snapshot(), *(delivery for held in self.holders for delivery in held())]
 
     def running(self) -> list[Delivery]:
         """Return deliveries held by workers, and those whose failure is not settled yet."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.unit import Unit
@@ -109,6 +110,14 @@ class Worker:
         retries = [consumer.plan.retry, *(route.retry for route in consumer.plan.routes)]
         self._tries_at_once = any(retry.tries_at_once for retry in retries)
         self._run = self._segment if consumer.shards is None else self._on_shard
+        self._hands = TakeResult()
+        self._later: Sequence[list[Delivery]] = ()
+        consumer.holders.append(self.holds)
+
+    def holds(self) -> list[Delivery]:
+        """Return messages of a take that wait for their unit, or go to the queue after it; from any thread."""
+        later, hands = self._later, self._hands
+        return [*chain.from_iterable(later), *hands.follow, *hands.back]
 
     def loop(self) -> None:
         """Work until stopped."""
@@ -179,10 +188,12 @@ class Worker:
 
     def work(self, taken: list[Delivery]) -> None:
         """Bring every delivery of `taken` to settlement, or back to its queue."""
-        hands = TakeResult()
+        hands = self._hands = TakeResult()
         trouble: Trouble | None = None
+        units = list(self._placement.units(taken, self._most()))
         try:
-            for segment in self._placement.units(taken, self._most()):
+            for number, segment in enumerate(units, 1):
+                self._later = units[number:]
                 ready, behind = may_run(segment, {}, hands.held)
                 hands.back += behind
                 if trouble is not None:
@@ -191,6 +202,7 @@ class Worker:
                     trouble = self._run(ready, hands)
         finally:
             self._consumer.scheduler.done(taken, [*hands.follow, *hands.back], hands.sleep)
+            self._hands, self._later = TakeResult(), ()
         if trouble is not None:
             self._consumer.pause(trouble)
         else:

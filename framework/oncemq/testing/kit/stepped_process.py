@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from sqlalchemy import ColumnElement, Engine, Table, func, select
 
 from oncemq.contracts.strategy import UpkeepTask
-from oncemq.engine.application import ConsumerSink, tables_of
+from oncemq.engine.application import ConsumerSink
 from oncemq.engine.background_work import tasks_of
 from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.crash.time_limits import TimeLimits, TimeLimitSlot, Watchdog
@@ -107,7 +107,7 @@ class SteppedProcess:
         """Create the ledger's tables, and subscribe."""
         plan = self._plan
         for engine in plan.engines:
-            schema.create(engine, tables_of(plan))
+            schema.create(engine, plan.tables())
             begin_all(engine, plan.generations)
         shards.create(plan.engines, plan.name, plan.layout)
         for relay in self._relays:

@@ -235,4 +235,19 @@ DEFECTS = (
         ],
         [f"{PARTITIONS}::test_another_number_of_partitions_is_refused_while_messages_wait"],
     ),
+    Defect(
+        "held-messages-taken-twice",
+        "A parked message that a worker has taken, and will run in a later unit, is not taken from the ledger once more.",
+        [
+            Edit(
+                "framework/oncemq/engine/consumer/consumer.py",
+                "return [*self.scheduler.snapshot(), *(delivery for held in self.holders for delivery in held())]",
+                "return [*self.scheduler.snapshot()]",
+            )
+        ],
+        [
+            "tests/suites/kit/test_route_settings.py::test_a_key_keeps_its_order_over_routes_and_retries[memory]",
+            "tests/suites/kit/test_route_settings.py::test_a_key_keeps_its_order_over_routes_and_retries[real]",
+        ],
+    ),
 )

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from oncemq.config import load
-from oncemq.engine.application import tables_of
 from support.declared import BASE, declare, problems
 
 POSTGRESQL = BASE.replace("sqlite://", "postgresql+psycopg://localhost/shop")
@@ -43,7 +42,7 @@ def test_without_the_option_there_are_none(tmp_path: Path) -> None:
     """Nothing changes for an app that does not write it, not a table."""
     plan = load(declare(tmp_path, _REAL.replace("FOLDER", str(tmp_path)))).plan
     assert plan.generations == {}
-    assert not any(table.name == "oncemq_generations" for table in tables_of(plan))
+    assert not any(table.name == "oncemq_generations" for table in plan.tables())
 
 
 @pytest.mark.parametrize(
