@@ -139,6 +139,8 @@ class Forks:
             word, pid, code = line.split()
             with self.changed:
                 if word == "born":
+                    # The system gives the number of an ended process to a new one.
+                    self.ended.pop(int(pid), None)
                     self._born.append(int(pid))
                 else:
                     self.ended[int(pid)] = int(code)

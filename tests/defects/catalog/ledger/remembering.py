@@ -280,7 +280,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/group_ownership.py",
-                "if _has_left(engine, found):",
+                "if _has_left(plan, engine, found):",
                 "if not found.what:",
             )
         ],
