@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oncemq.ledger.coordination import reloads
+from oncemq.ledger.coordination import leases, reloads
 from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.database.server_clock import server_time
 from oncemq.ledger.records import configurations
 from support.apps.program import Started, eventually
 from support.apps.warm import WarmProgram
@@ -124,13 +126,32 @@ def _times(started: Started, event: str) -> list[str]:
     return [line["time"] for line in lines if line["event"] == event]
 
 
+@contextmanager
+def _turn_of_another(database: str) -> Iterator[None]:
+    """A third process has its turn meanwhile."""
+    engine = make_engine(database)
+    name, owner = "shop:reload", "another"
+    with engine.begin() as connection:
+        now = server_time(connection)
+        assert leases.acquire(connection, name, owner, now=now, until=now + timedelta(minutes=5))
+    yield
+    with engine.begin() as connection:
+        leases.release(connection, name, owner)
+    engine.dispose()
+
+
 def test_processes_replace_their_workers_one_after_the_other(
-    machines: tuple[Machine, Machine], running: list[Started]
+    machines: tuple[Machine, Machine], running: list[Started], database: str
 ) -> None:
     """The second begins when the first has ended; of two that hear a second request meanwhile, each obeys it once."""
     for machine in machines:
         machine.configure(200)
-    machines[0].json("reload", "--no-wait")
+    with _turn_of_another(database):
+        machines[0].json("reload", "--no-wait")
+        eventually(
+            lambda: all(_times(each, "reload waits for its turn") for each in running), "both wait", 60
+        )
+        assert not any(_times(each, "reload begins") for each in running)
     eventually(lambda: any(_times(each, "reload begins") for each in running), "one begins", 60)
     answers = machines[0].json("reload")
     assert [row["outcome"] for row in answers] == ["taken over"] * 2
@@ -141,7 +162,6 @@ def test_processes_replace_their_workers_one_after_the_other(
     )
     assert len(turns) >= 3, turns
     assert all(before[1] <= after[0] for before, after in pairwise(turns)), turns
-    assert any(_times(each, "reload waits for its turn") for each in running)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

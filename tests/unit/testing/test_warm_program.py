@@ -1,16 +1,18 @@
 """A command of a warm program is the command of a real one."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from support.apps.program import Program, Started, eventually
-from support.apps.warm import WarmProgram
-from support.forking import TESTS
+from support.apps.warm import Command, WarmProgram
+from support.forking import TESTS, Forks
 
 APP = "app: shop\nbrokers: {main: {url: 'embedded:///broker.db'}}\ntopics: {orders: {key: body.id, strategies: [none]}}\n"
 
@@ -91,6 +93,15 @@ def test_a_warm_command_ends_with_the_tests(tmp_path: Path) -> None:
     finally:
         if not no_process_in(supervisor):
             os.killpg(supervisor, signal.SIGKILL)
+
+
+def test_a_command_may_have_the_number_of_a_former_one(tmp_path: Path) -> None:
+    """Systems give the number of an ended process to a new one, after tens of thousands of others; its end is waited for all the same."""
+    forks = Forks("support.apps.warm", tmp_path / "commands.log", os.environ)
+    with forks:
+        forks.ended.update(dict.fromkeys(range(os.getpid(), os.getpid() + 10_000), 17))
+        command = Command(("--version",), str(tmp_path), dict(os.environ), (os.devnull,) * 3)
+        assert forks.fork(json.dumps(asdict(command))).wait() == 0
 
 
 def is_gone(running: Started) -> bool:
