@@ -17,6 +17,8 @@ EXIT_LEFT_OVER = 6
 
 _SAY_EVERY = 5.0
 _LOOK_EVERY = 0.5
+_CREDIT = 0.25
+"""The most seconds of quiet that count between two calls, of which there are ten a second: a process that stood still received nothing."""
 _HOPE_FOR = timedelta(seconds=60)
 """How long a paused or unsubscribed consumer may take to recover, a parked message to be checked, an outbox row to be sent."""
 
@@ -110,7 +112,8 @@ class Ending:
         self._parked = parked
         self._unsent = unsent
         self._say = say
-        self._began = clock.monotonic()
+        self._began = self._called = clock.monotonic()
+        self._quiet_for = 0.0
         self._next_look = 0.0
         self._next_word = self._began + _SAY_EVERY
         self._stuck_since: float | None = None
@@ -118,17 +121,18 @@ class Ending:
         self._left_since = 0.0
 
     def code(self, idle_for: float) -> int | None:
-        """Return the exit code with which the run ends now; None while it goes on.
+        """Return the exit code with which the run ends now; None while it goes on. Call it ten times a second.
 
         Args:
             idle_for: seconds since the last message arrived or ran.
         """
         now = self._clock.monotonic()
+        self._note_quiet(now, min(idle_for, self._retries.since_due()))
         if now < self._next_look:
             return None
         self._next_look = now + _LOOK_EVERY
         rows = self._rows()
-        quiet = min(idle_for, self._retries.since_due()) > self._until.idle.total_seconds()
+        quiet = self._quiet_for > self._until.idle.total_seconds()
         live = all(row.live for row in rows)
         parked, unsent = (self._parked(), self._unsent()) if quiet and live else ({}, 0)
         over = self._over(now, quiet=quiet, live=live, parked=sum(parked.values()), unsent=unsent)
@@ -146,6 +150,11 @@ class Ending:
             self._next_word = now + _SAY_EVERY
             self._say(f"does not end yet: {words}")
         return None
+
+    def _note_quiet(self, now: float, idle_for: float) -> None:
+        passed, self._called = now - self._called, now
+        quiet_before = self._quiet_for if idle_for >= passed else 0.0
+        self._quiet_for = min(idle_for, quiet_before + min(passed, _CREDIT))
 
     def _over(self, now: float, *, quiet: bool, live: bool, parked: int, unsent: int) -> int | None:
         if not live:

@@ -332,6 +332,14 @@ DEFECTS = (
         ["tests/unit/engine/test_stop_conditions.py::test_retries_are_waited_for"],
     ),
     Defect(
+        "frozen-time-is-quiet",
+        "Time in which the process stood still does not end a run: what waits on the broker could not be received.",
+        [Edit("framework/oncemq/engine/stop_conditions.py", "min(passed, _CREDIT)", "passed")],
+        [
+            "tests/unit/engine/test_stop_conditions.py::test_time_in_which_the_process_stood_still_is_not_quiet"
+        ],
+    ),
+    Defect(
         "idle-while-the-outbox-waits",
         "A run waits for published messages that a killed process had in hand.",
         [Edit("framework/oncemq/engine/stop_conditions.py", "left = parked + unsent", "left = parked")],

@@ -34,9 +34,9 @@ class Run:
 
     def seconds(self, count: int, *, busy: bool = False) -> int | None:
         """Let time pass; returns the exit code if the run has ended."""
-        for _ in range(count):
-            self.clock.advance(timedelta(seconds=1))
-            self.idle_for = 0.0 if busy else self.idle_for + 1
+        for _ in range(count * 10):
+            self.clock.advance(timedelta(seconds=0.1))
+            self.idle_for = 0.0 if busy else self.idle_for + 0.1
             code = self.ending.code(self.idle_for)
             if code is not None:
                 return code
@@ -45,6 +45,16 @@ class Run:
     def retry(self, next_in: int) -> None:
         """Send a message on for a retry."""
         self.retries.retried("award", None, next_in=timedelta(seconds=next_in))  # type: ignore[arg-type]
+
+
+def test_time_in_which_the_process_stood_still_is_not_quiet() -> None:
+    """A process that was frozen could not receive what waits on the broker."""
+    run = Run()
+    assert run.seconds(2) is None
+    run.clock.advance(timedelta(seconds=60))
+    run.idle_for += 60
+    assert run.seconds(2) is None
+    assert run.seconds(2) == 0
 
 
 def test_a_quiet_run_ends_well() -> None:
