@@ -179,7 +179,7 @@ class App:
             topic: the name of a declared topic.
             name: the consumer's name.
             by: the expression of the value: `headers.event_type`, `body.type`.
-            otherwise: `reject`, `ignore`, or the handler of messages with any other value.
+            otherwise: `reject`, `ignore`, `unsubscribed`, or the handler of messages with any other value.
             group: as for `consumer`.
             strategies: of all its messages, in order.
             more: as for `consumer`.

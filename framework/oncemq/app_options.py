@@ -40,6 +40,7 @@ class TopicOptions(TypedDict, total=False):
     exchange: str
     exchange_type: str
     routing_key: str
+    routing_keys: Sequence[str]
     queue_type: str
     prefetch: int
     declare: bool | Literal["missing"]

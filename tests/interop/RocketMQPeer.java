@@ -191,7 +191,7 @@ public final class RocketMQPeer {
         if (how.equals("broadcast")) {
             consumer.setMessageModel(MessageModel.BROADCASTING);
         }
-        consumer.subscribe(topic, "*");
+        consumer.subscribe(topic, how.startsWith("tags=") ? how.substring("tags=".length()) : "*");
         if (how.equals("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 messages.forEach(message -> received(message));

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from oncemq import App
 from oncemq.config import load
 from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetterRequest, RetryRequest, Subscription
 from oncemq.message import headers as names
@@ -391,3 +392,34 @@ def test_python_reads_what_java_stores_in_batches(ours: Ours, java: JavaPeer) ->
     assert sorted(delivery.message.body for delivery in again.wait_for(8)) == sorted(
         set(told) - {b"b0", b"b1"}
     )
+
+
+def test_routes_subscribe_to_the_tags_of_a_java_member(ours: Ours, java: JavaPeer, rocketmq_url: str) -> None:
+    """Five routes beside Java's five tags in one group: the broker sees one subscription, and each message comes to one of both."""
+    tags = [f"order.{name}" for name in ("paid", "sent", "lost", "back", "done")]
+    app = App("shop", brokers={"main": rocketmq_url}, database="sqlite://")
+    app.topic("orders", topic_name=ours.topic, key="keys[0]", strategies=["unique_key"])
+    routes = app.routes(
+        topic="orders", name="c", group=ours.group, by="headers.tags", otherwise="unsubscribed"
+    )
+    for tag in tags:
+        routes.route(tag)(lambda order: None)
+    subscription = app.plan().consumers[0].subscription
+    java.order("consume", ours.group, ours.topic, f"tags={'||'.join(tags)}")
+    ours.subscription = subscription
+    _, sink = ours.join()
+    eventually(lambda: divided(ours) == 4)
+    assert not ours.publisher.concerns([subscription])  # type: ignore[attr-defined]
+    ours.publish(
+        *[
+            OutgoingMessage(f"{tag} {number}".encode(), {"tags": tag}, key=f"{number}")
+            for tag in [*tags, "order.unknown"]
+            for number in range(8)
+        ]
+    )
+    eventually(lambda: len(sink.bodies()) + len(java.received) >= 40)
+    assert sorted(sink.bodies() + [received.body for received in java.received]) == sorted(
+        f"{tag} {number}".encode() for tag in tags for number in range(8)
+    )
+    assert sink.bodies()
+    assert java.received

@@ -54,6 +54,7 @@ from oncemq_adapters.rabbitmq.publishing.publisher import Publisher
 from oncemq_adapters.rabbitmq.publishing.requests import Requests
 from oncemq_adapters.rabbitmq.topology import declare as topology
 from oncemq_adapters.rabbitmq.topology.backlog import backlog_of
+from oncemq_adapters.rabbitmq.topology.bindings import examine_bindings, route_options
 from oncemq_adapters.rabbitmq.topology.broker_checks import examine_place
 from oncemq_adapters.rabbitmq.topology.checks import check_consumer
 from oncemq_adapters.rabbitmq.topology.delays import SilentQueues
@@ -115,6 +116,10 @@ class RabbitMQAdapter:
         """Return the unsafe or impossible settings of this consumer on RabbitMQ."""
         return check_consumer(facts, self._address.queue_type)
 
+    def route_options(self, by: str, values: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the topic's options with the routing keys of routes."""
+        return route_options(by, values, options)
+
     def description(self) -> RabbitMQDescription:
         """Return what documents say of this broker."""
         return RabbitMQDescription(self._address)
@@ -134,6 +139,7 @@ class RabbitMQAdapter:
                 *missing_rights(connection, place, self._address),
                 *examine_place(connection, place),
                 *examine_policies(place, facts, self._address),
+                *examine_bindings(place, self._address),
             ]
 
     def not_examined(self) -> Iterable[str]:

@@ -1,7 +1,7 @@
 """Metadata of a RabbitMQ delivery beside the message: exchange, routing key, delivery tag."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Self
 
 from pika.spec import Basic
@@ -11,6 +11,9 @@ from oncemq.message.envelope import BrokerMetadata, Message
 EXCHANGE: Final = "oncemq-rabbitmq-exchange"
 ROUTING_KEY: Final = "oncemq-rabbitmq-routing-key"
 """Headers of copies, which come back through the default exchange: what the original was published with."""
+
+ROUTING_KEY_HEADER: Final = "routing_key"
+"""Where consumers whose topic has `routing_keys` find the routing key of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,13 @@ def origin_headers(message: Message) -> Mapping[str, str]:
     source = message.metadata_source
     found = RabbitMQMetadata.read(source) if source is not None else None
     return {EXCHANGE: found.exchange, ROUTING_KEY: found.routing_key} if found and found.exchange else {}
+
+
+def with_routing_key(message: Message) -> Message:
+    """Return the message with the header `routing_key`: with which its original was published, whatever a producer wrote there."""
+    found = RabbitMQMetadata.read(message.metadata_source)
+    key = found.routing_key if found is not None else ""
+    return replace(message, headers={**message.headers, ROUTING_KEY_HEADER: key})
 
 
 def _text(value: Any) -> str:

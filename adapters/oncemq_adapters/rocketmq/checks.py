@@ -1,16 +1,17 @@
 """Checks a consumer on RocketMQ for unsafe or impossible settings, with advice."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from importlib.util import find_spec
+from typing import Any
 
 from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import Subscription
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import ConfigError
-from oncemq_adapters.rocketmq.names import TopicOptions, group_of, read_topic
+from oncemq_adapters.rocketmq.names import TAG, TopicOptions, group_of, read_topic
 from oncemq_adapters.rocketmq.properties import TAGS_HEADER
 
 KEPT = timedelta(hours=72)
@@ -53,6 +54,40 @@ def check_consumer(facts: ConsumerFacts, namespace: str) -> Iterator[Problem]:
             "retry",
             Severity.WARNING,
         )
+
+
+def route_options(by: str, values: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a topic's options with the tags of routes; all three drivers use it.
+
+    Raises:
+        ConfigError: the routes are not by tag, are no tags, or the topic has tags or a filter already.
+    """
+    problems = []
+    if by.strip() != f"headers.{TAGS_HEADER}":
+        problems.append(
+            Problem(
+                f"RocketMQ selects messages by their tag, not by {by}: a consumer cannot subscribe to such routes alone",
+                f"write by: headers.{TAGS_HEADER}, or otherwise: ignore",
+                "routes.by",
+            )
+        )
+    problems += (
+        Problem(
+            f"with otherwise: unsubscribed the tags of the routes are subscribed to, but the topic has {name}, too",
+            f"leave {name} out, or write otherwise: reject",
+            f"topic.{name}",
+        )
+        for name in ("tags", "filter")
+        if options.get(name)
+    )
+    problems += (
+        Problem(f"the route {value!r} cannot be a tag", "a tag has no spaces and no |", "routes")
+        for value in values
+        if not TAG.fullmatch(value) or value == "*"
+    )
+    if problems:
+        raise ConfigError(problems)
+    return {**options, "tags": list(values)}
 
 
 def check_routes(facts: ConsumerFacts, topic: TopicOptions) -> Iterator[Problem]:

@@ -29,7 +29,7 @@ INSTEAD = {
 """What to write instead of another broker's options."""
 KNOWN = ("topic_name", "tags", "start", "fifo", "create", "queues", "allocation", "filter")
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
-_TAG = re.compile(r"[^|\s\x01\x02]+")
+TAG = re.compile(r"[^|\s\x01\x02]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def read_topic(topic: str, options: Mapping[str, Any], namespace: str) -> tuple[
     elif len(parsed.name) > LONGEST_TOPIC:
         reader.complain("topic_name", f"{parsed.name!r} is longer than RocketMQ's {LONGEST_TOPIC} characters")
     for tag in sorted(tags):
-        if not _TAG.fullmatch(tag):
+        if not TAG.fullmatch(tag):
             reader.complain(
                 "tags", f"{tag!r} cannot be a tag", "write a list of tags, or one text: TagA || TagB"
             )

@@ -82,6 +82,25 @@ def split_group_on_topic(name: str) -> tuple[str, str]:
 
 
 @runtime_checkable
+class RouteSelecting(Protocol):
+    """Optional protocol of an adapter whose broker can deliver the messages of a consumer's routes alone; called without a connection."""
+
+    def route_options(self, by: str, values: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a topic's options with which a consumer receives the messages of its routes, and no others.
+
+        Args:
+            by: the expression of the value that chooses the route.
+            values: those of all routes.
+            options: the topic's, as declared.
+
+        Raises:
+            ConfigError: the broker cannot select by this value, or what the options say contradicts it; `where` of its problems
+                is as in `check`.
+        """
+        ...
+
+
+@runtime_checkable
 class ExaminingAdapter(Protocol):
     """Optional protocol of an adapter; called by `oncemq check --connect`, between `prepare` and `close`."""
 

@@ -12,6 +12,7 @@ from defects.catalog.brokers import (
     publishing,
     reading,
     rocketmq,
+    selecting,
     streams,
 )
 from defects.catalog.engine import (
@@ -57,6 +58,7 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *adapters.DEFECTS,
     *partitions.DEFECTS,
     *streams.DEFECTS,
+    *selecting.DEFECTS,
     *publishing.DEFECTS,
     *reading.DEFECTS,
     *in_redis.DEFECTS,

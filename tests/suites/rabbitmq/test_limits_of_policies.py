@@ -227,3 +227,15 @@ def test_without_the_api_check_says_that_policies_are_not_compared(
         "not_compared"
     ]
     assert said.startswith("policies that limit")
+
+
+def test_a_binding_that_no_route_needs_is_named(managed: ManagedRabbitMQ, fresh: str) -> None:
+    """It stays at the broker after a change of the routes, and its messages would have none."""
+    adapter = adapter_on(managed.url)
+    before = {"exchange": fresh, "routing_keys": ["order.paid", "order.sent"]}
+    adapter.prepare([Subscription("points", f"{fresh}.paid", f"{fresh}-group", before)])
+    adapter.close(grace=GRACE)
+    assert found(managed, fresh, before) == []
+    (problem,) = found(managed, fresh, {"exchange": fresh, "routing_keys": ["order.paid"]})
+    assert problem.severity is Severity.WARNING
+    assert f"is still bound to exchange '{fresh}' by 'order.sent'" in problem.text

@@ -199,7 +199,7 @@ def test_routes_are_read_from_a_file(tmp_path: Path) -> None:
         (declared(""), "`routes`: name no handler"),
         (declared("a: MODULE:hanlde"), "'MODULE' has no 'hanlde' – did you mean 'handle'?"),
         (declared("a: nothing"), "`routes`: the handler of 'a' 'nothing' does not name a Python object"),
-        (declared("a: MODULE:handle, otherwise: drop"), "or reject, or ignore"),
+        (declared("a: MODULE:handle, otherwise: drop"), "or reject, or ignore, or unsubscribed"),
         (declared("a: {handler: MODULE:handle, retry: 3}"), "`retry`: should be a mapping"),
         (declared("a: MODULE:handle, handlers: {a: MODULE:handle}"), "the value 'a' has two handlers"),
         (declared("a: MODULE:handle", by="by: order, "), "`by` cannot be used"),

@@ -12,6 +12,7 @@ from oncemq_adapters.rabbitmq.connection.link import Link
 from oncemq_adapters.rabbitmq.consuming.acks import GAP_PATIENCE, AckTracker
 from oncemq_adapters.rabbitmq.messages.forwarding import opened
 from oncemq_adapters.rabbitmq.messages.properties import read_any
+from oncemq_adapters.rabbitmq.metadata import with_routing_key
 from oncemq_adapters.rabbitmq.topology.names import Place
 
 QUIET = 0.25
@@ -53,6 +54,7 @@ class Intake:
         self._tracker = AckTracker(window)
         self._deliver = sink.deliver
         self._topic = place.topic.topic
+        self._keyed = bool(place.topic.routing_keys)
         self._arrived: list[Delivery] = []
         self._asked = False
         self._timed = False
@@ -82,6 +84,8 @@ class Intake:
             from_group=from_group,
             method=method,
         )
+        if self._keyed:
+            message = with_routing_key(message)
         delivery = Delivery(message, Token(self, tag), self.generation)
         delivery.refusal = refusal
         self._arrived.append(delivery)

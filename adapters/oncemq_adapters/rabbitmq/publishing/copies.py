@@ -11,7 +11,7 @@ from oncemq.message.headers import DEAD_AT, DEAD_ID
 from oncemq_adapters.rabbitmq.consuming.channel_deliveries import Token
 from oncemq_adapters.rabbitmq.messages.forwarding import NO_PROPERTIES, Copy, burial, next_hop
 from oncemq_adapters.rabbitmq.messages.properties import for_publishing
-from oncemq_adapters.rabbitmq.metadata import origin_headers
+from oncemq_adapters.rabbitmq.metadata import EXCHANGE, ROUTING_KEY, ROUTING_KEY_HEADER, origin_headers
 from oncemq_adapters.rabbitmq.publishing.confirms import Publication
 from oncemq_adapters.rabbitmq.topology.declare import holding
 from oncemq_adapters.rabbitmq.topology.delays import SilentQueues, step_of
@@ -49,7 +49,14 @@ def dead_copy(dead: DeadLetterRequest, token: Token, username: str, now: datetim
 
 def burial_copy(dead: ParkedDeadLetter, place: Place, now: datetime, app: str, username: str) -> Publication:
     """Return a dead letter made of a message that no queue holds."""
-    added = {**dead.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
+    origin = {}
+    if place.topic.routing_keys:
+        # The ledger keeps headers, but not what a message came with; a replay must find its route.
+        origin = {
+            EXCHANGE: place.topic.exchange,
+            ROUTING_KEY: dead.message.headers.get(ROUTING_KEY_HEADER, ""),
+        }
+    added = {**origin, **dead.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
     return Publication("", place.dead_queue, *burial(dead.message, added, now, app, username))
 
 

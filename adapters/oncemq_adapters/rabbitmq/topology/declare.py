@@ -90,7 +90,8 @@ def ensure_place(connection: Any, place: Place) -> None:
         # Only retries come to the group's own queue.
         insist_on_stream(connection, topic.stream, topic.topic)
         return
-    bind(connection, place.queue, topic.exchange, topic.routing_key)
+    for key in topic.bound_keys:
+        bind(connection, place.queue, topic.exchange, key)
 
 
 def bind(connection: Any, queue: str, exchange: str, routing_key: str) -> None:

@@ -22,6 +22,7 @@ KNOWN = (
     "exchange",
     "exchange_type",
     "routing_key",
+    "routing_keys",
     "queue_type",
     "prefetch",
     "declare",
@@ -49,6 +50,7 @@ class TopicOptions:
         exchange: where messages of the topic are published; empty = straight to `queue`.
         exchange_type: as declared; None = take what exists, else make a topic exchange.
         routing_key: of the binding and of published messages.
+        routing_keys: of the bindings, instead of `routing_key`; messages have theirs as a header. Empty = none of their own.
         queue_type: quorum or classic, for the queues that the adapter declares.
         prefetch: overrides how many deliveries may be unsettled at once.
         declare: whether exchange, queue and binding are made (`true`), only where they are missing (`missing`), or
@@ -69,6 +71,12 @@ class TopicOptions:
     partitions: int | None = None
     stream: str | None = None
     start: str | datetime = FIRST
+    routing_keys: tuple[str, ...] = ()
+
+    @property
+    def bound_keys(self) -> tuple[str, ...]:
+        """With which the group's queue is bound; a partition's is another one."""
+        return self.routing_keys or (self.routing_key,)
 
     def key_of(self, key: str) -> str:
         """Return the routing key of messages of a business key."""
@@ -181,9 +189,12 @@ def read_topic(topic: str, options: Mapping[str, Any], queue_type: str) -> tuple
         partitions=reader.number("partitions", None, 1, MOST_PARTITIONS),
         stream=stream,
         start=read_start(reader),
+        routing_keys=tuple(dict.fromkeys(reader.texts("routing_keys"))),
     )
     _refuse_contradictions(reader, options, parsed)
     _refuse_beside_stream(reader, options, parsed)
+    if parsed.routing_keys:
+        _refuse_unbindable(reader, parsed)
     if parsed.partitions is not None:
         _refuse_unpartitionable(reader, parsed)
     return parsed, reader.problems
@@ -201,6 +212,7 @@ def _refuse_contradictions(reader: OptionReader, options: Mapping[str, Any], par
         ("stream", parsed.stream),
         ("exchange", parsed.exchange),
         ("routing_key", parsed.routing_key),
+        *(("routing_keys", key) for key in parsed.routing_keys),
     ):
         if text and len(text.encode()) > LONGEST_NAME:
             reader.complain(name, f"{name!r} is longer than {LONGEST_NAME} bytes")
@@ -220,6 +232,24 @@ def _refuse_beside_stream(reader: OptionReader, options: Mapping[str, Any], pars
                 f"a topic with stream: reads that stream, and {name} {why}",
                 f"leave {name}: or stream: out",
             )
+
+
+def _refuse_unbindable(reader: OptionReader, parsed: TopicOptions) -> None:
+    for name, why in (
+        ("queue", "an existing queue is bound by others"),
+        ("stream", "a stream is bound by others"),
+        ("partitions", "each partition is bound by its number"),
+    ):
+        if getattr(parsed, name) is not None:
+            reader.complain(
+                "routing_keys", f"with {name}: there is nothing to bind: {why}", f"leave {name}: out"
+            )
+    if parsed.exchange_type not in {None, "topic", "direct"}:
+        reader.complain(
+            "routing_keys",
+            f"an exchange of type {parsed.exchange_type} does not follow routing keys alone",
+            "use an exchange of type topic or direct",
+        )
 
 
 def _refuse_unpartitionable(reader: OptionReader, parsed: TopicOptions) -> None:

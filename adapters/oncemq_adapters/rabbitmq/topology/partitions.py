@@ -78,7 +78,8 @@ def _ensure_part(connection: Any, part: Place) -> None:
         return
     if topic.declare == DECLARE or not queue_exists(connection, part.queue):
         declare(connection, part.queue, own_arguments(part))
-    bind(connection, part.queue, topic.exchange, _binding(part))
+    for key in _bindings(part):
+        bind(connection, part.queue, topic.exchange, key)
 
 
 def leave_former(connection: Any, place: Place, before: int | None) -> None:
@@ -99,11 +100,13 @@ def leave_former(connection: Any, place: Place, before: int | None) -> None:
     )
     there = [part for part in former if queue_exists(connection, part.queue)]
     for part in there:
-        connection.channel().queue_unbind(part.queue, part.topic.exchange, _binding(part))
+        for key in _bindings(part):
+            connection.channel().queue_unbind(part.queue, part.topic.exchange, key)
     # After the unbinding, so that nothing can come any more.
     if left := list(_left_in(connection, there)):
         for part in there:
-            bind(connection, part.queue, part.topic.exchange, _binding(part))
+            for key in _bindings(part):
+                bind(connection, part.queue, part.topic.exchange, key)
         now, then = place.topic.partitions, "one queue" if before is None else f"{before} partitions"
         raise BrokerRefused(
             f"group {place.private!r} had {then} and shall have {now or 'one queue'}, but {', '.join(left[:3])}; "
@@ -127,9 +130,9 @@ def remove_partitions(connection: Any, marker: str) -> None:
     connection.channel().exchange_delete(f"{private}.members")
 
 
-def _binding(part: Place) -> str:
+def _bindings(part: Place) -> tuple[str, ...]:
     topic, number = part.topic, part.partition
-    return topic.routing_key if topic.partitions is None or number is None else topic.partition_key(number)
+    return topic.bound_keys if topic.partitions is None or number is None else (topic.partition_key(number),)
 
 
 def _left_in(connection: Any, parts: list[Place]) -> Iterator[str]:

@@ -37,7 +37,7 @@ def missing_rights(connection: Any, place: Place, address: Address) -> Iterator[
         tries.append(
             (
                 f"bind the group's queue to exchange {exchange!r}",
-                lambda channel: channel.queue_bind(queue, exchange, place.topic.routing_key),
+                lambda channel: channel.queue_bind(queue, exchange, place.topic.bound_keys[0]),
             )
         )
     for what, attempt in tries:

@@ -12,6 +12,7 @@ from oncemq.config.build.around_handlers import build_middlewares, build_tracing
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer import build_consumer, facts_of
 from oncemq.config.build.consumers.context import BuildContext
+from oncemq.config.build.consumers.subscribing import with_selection
 from oncemq.config.build.databases import (
     build_engines,
     build_generations,
@@ -192,6 +193,7 @@ def _build(
         ).items()
     }
     require_instance(model, consumers, report)
+    consumers = [with_selection(settled, around.adapters, report) for settled in consumers]
     plans = [build_consumer(settled, around, topics) for settled in consumers]
     warn_of_exposure(model, report)
     check_groups(consumers, report)

@@ -19,6 +19,9 @@ OTHERWISE: Final = "otherwise"
 HANDLERS: Final = "handlers"
 REJECT: Final = "reject"
 IGNORE: Final = "ignore"
+UNSUBSCRIBED: Final = "unsubscribed"
+WORDS: Final = (REJECT, IGNORE, UNSUBSCRIBED)
+"""What `otherwise` may say instead of a handler."""
 _EXAMPLE: Final = 'write routes: {by: headers.event_type, order.paid: "handlers:paid"}'
 
 
@@ -49,7 +52,7 @@ class RoutesOption:
     Args:
         by: the expression of the value.
         handlers: `module:name`, or the function itself, by the value's text.
-        otherwise: `reject`, `ignore`, or the handler of all other messages.
+        otherwise: one of `WORDS`, or the handler of all other messages.
         different: what else differs for the messages of a value, by its text.
         below: the values that are declared below `handlers`.
     """
@@ -99,7 +102,7 @@ def _routes(value: Any) -> RoutesOption:
     return RoutesOption(
         text(by),
         handlers,
-        otherwise if otherwise in (REJECT, IGNORE) else _handler(OTHERWISE, otherwise),
+        otherwise if otherwise in WORDS else _handler(OTHERWISE, otherwise),
         {name: route for name, route in detailed.items() if route.differs},
         frozenset(map(str, more)),
     )
@@ -126,7 +129,7 @@ def _handler(name: str, value: Any) -> Any:
     try:
         return reference(value)
     except WrongValue as error:
-        others = f" – or {REJECT}, or {IGNORE}" if name == OTHERWISE else ""
+        others = "".join(f", or {word}" for word in WORDS) if name == OTHERWISE else ""
         raise WrongValue(f"the handler of {name!r} {error}", f"{error.advice}{others}") from None
 
 
@@ -150,8 +153,9 @@ class _Schema:
                 OTHERWISE: {
                     **_REFERENCE,
                     "description": "What becomes of a message with any other value, or none: `reject` makes it a dead letter, `ignore` "
-                    "acknowledges it, a handler runs. Default reject.",
-                    "examples": [REJECT, IGNORE, "handlers:other"],
+                    "acknowledges it, a handler runs; with `unsubscribed` the broker delivers the messages of the routes alone. Default "
+                    "reject.",
+                    "examples": [REJECT, IGNORE, UNSUBSCRIBED, "handlers:other"],
                 },
                 HANDLERS: {
                     "type": "object",

@@ -188,6 +188,10 @@ class MemoryAdapter:
         del facts
         return ()
 
+    def route_options(self, by: str, values: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the options as they are: messages of other values are delivered, too."""
+        return options
+
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Create the groups."""
         self._connected = True

@@ -13,7 +13,7 @@ from oncemq.config.build.consumers.context import BuildContext
 from oncemq.config.build.importing import import_object, reference_of
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue
-from oncemq.config.model.routes_section import IGNORE, OTHERWISE, REJECT
+from oncemq.config.model.routes_section import IGNORE, OTHERWISE, WORDS
 from oncemq.contracts.arguments import ArgumentScope
 from oncemq.contracts.publisher import Publisher, Publishers
 from oncemq.contracts.strategy import Strategy
@@ -44,7 +44,7 @@ def _named_handlers(settled: ConsumerSettings) -> dict[str, Any]:
     """Return what the file says for each handler: `module:name`, or the function."""
     if settled.routes is None:
         return {"handler": settled.handler}
-    others = {} if settled.routes.otherwise in (REJECT, IGNORE) else {OTHERS: settled.routes.otherwise}
+    others = {} if settled.routes.otherwise in WORDS else {OTHERS: settled.routes.otherwise}
     return {**settled.routes.handlers, **others}
 
 

@@ -17,7 +17,7 @@ class Reading:
         self.sink = RecordingSink()
         self._calls: list[Callable[[], None]] = []
         channel: Any = SimpleNamespace(connection=SimpleNamespace(after_reading=self._calls.append))
-        place: Any = SimpleNamespace(topic=SimpleNamespace(topic="orders"))
+        place: Any = SimpleNamespace(topic=SimpleNamespace(topic="orders", routing_keys=()))
         link: Any = None
         self.intake = Intake(place, "points", 1, channel, link, 10, self.sink)
 
