@@ -24,14 +24,26 @@ from oncemq.engine.workers.placement import Placement
 from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.routes import with_routes
 from oncemq.handler.upcasting import Upcasts
+from oncemq.message.body_version import BodyVersion
 from oncemq.message.decoding import make_decoder
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.expressions import compile_expression
 from oncemq.message.reader import Reader
 from oncemq.message.routed_reader import RoutedReader, RouteReader
 from oncemq.observe.observers import Observers
+from oncemq.schemas.bodies import BodySchemas
+from oncemq.schemas.registry import Registered
 
 _MESSAGES = 200_000
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "type": {"enum": ["paid", "shipped"]},
+        "amount": {"type": "number"},
+    },
+    "required": ["id", "type"],
+}
 _LOOK_AFTER = 10_000
 """Messages between two looks, as at 10,000 messages a second."""
 
@@ -185,10 +197,19 @@ def print_accepts() -> None:
     """Print µs of a handler's call with bodies of the newest version, and of ones one and more steps below it."""
     plain = bind(handle, name="benchmark:handle", provided={}, effects=Effects.DATABASE)
     steps = dict.fromkeys(range(1, 10), lambda body: {**body, "cents": 1})
-    upcasts = Upcasts("headers.v", range(1, 11), None, steps, make_decoder(), "orders")
-    upcasting = bind(handle, name="benchmark:handle", provided={}, effects=Effects.DATABASE, upcast=upcasts)
-    rows = [("without accepts", plain, "10"), ("the newest version", upcasting, "10")]
-    rows += [(f"{10 - version} below it", upcasting, str(version)) for version in (9, 8, 1)]
+    version, versions = BodyVersion("orders", "headers.v"), range(1, 11)
+    registered = BodySchemas("orders", [Registered("orders", each, _SCHEMA, "here") for each in versions])
+    accepting = [
+        bind(handle, name="benchmark:handle", provided={}, effects=Effects.DATABASE, upcast=upcasts)
+        for upcasts in (
+            Upcasts(version, versions, steps, make_decoder(), "orders"),
+            Upcasts(version, versions, steps, make_decoder(), "orders", registered),
+        )
+    ]
+    rows = [("without accepts", plain, "10")]
+    for words, handler in zip(("", ", checked"), accepting, strict=True):
+        rows.append((f"the newest version{words}", handler, "10"))
+        rows += [(f"{10 - version} below it{words}", handler, str(version)) for version in (9, 8, 1)]
     for name, handler, version in rows:
         print(f"{name:32}{min(call_cost(handler, version) for _ in range(5)):7.2f} µs")
 

@@ -18,6 +18,14 @@ class ClaimCheckOptions(TypedDict, total=False):
     options: Mapping[str, Any]
 
 
+class BodyVersionOptions(TypedDict, total=False):
+    """Where a message has its body's version: by `version`, an expression, or by `registry_ids`, a schema registry's ids by version."""
+
+    version: str
+    without: int | str
+    registry_ids: Mapping[int | str, int | str | Sequence[int | str]]
+
+
 class TopicOptions(TypedDict, total=False):
     """Options of a topic. Those of the shipped adapters are here too; a custom adapter gets its options from `options=`."""
 
@@ -35,6 +43,7 @@ class TopicOptions(TypedDict, total=False):
         "full",
         "full_transitive",
     ]
+    body_version: int | str | BodyVersionOptions
     # RabbitMQ
     queue: str
     exchange: str
@@ -127,7 +136,7 @@ class BreakersOptions(TypedDict, total=False):
 class AcceptsOptions(TypedDict, total=False):
     """The versions of payloads that a handler takes, and functions that bring a body to the next version."""
 
-    version: Required[str]
+    version: str
     versions: Required[Sequence[int]]
     without: int
     upcasters: Mapping[int, Callable[[Any], Any] | str]

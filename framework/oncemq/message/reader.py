@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from oncemq.message.body_version import Check
 from oncemq.message.decoding import Decoder
 from oncemq.message.envelope import Envelope, Message, make_envelope
 from oncemq.message.expressions import Expression, compile_expression, split_list
@@ -32,6 +33,7 @@ class Reader:
             those declared above. Empty: `[key, version]` if a version is declared, else the key. A broker's
             message id is used only if `message_id` is written here.
         decoder: from `make_decoder`.
+        check: refuses a body that its own version does not allow; None = no body is checked.
         apart: text that is a part of every identity; empty = none.
 
     Raises:
@@ -40,6 +42,7 @@ class Reader:
 
     __slots__ = (
         "_broker",
+        "_check",
         "_decoder",
         "_group",
         "_identify",
@@ -60,11 +63,13 @@ class Reader:
         identity: Sequence[str],
         decoder: Decoder,
         apart: str = "",
+        check: Check | None = None,
     ) -> None:
         self._broker = broker
         self._topic = topic
         self._group = group
         self._decoder = decoder
+        self._check = check
         self._key = _key_reader(key, topic)
         self._version = _compiled("version", version) if version is not None else None
         self._version_source = f"version {version} of topic {topic!r}"
@@ -81,6 +86,8 @@ class Reader:
     def read_decoded(self, message: Message, body: Any) -> tuple[Envelope, Any]:
         """Return the envelope of a message with this decoded body, and the body; as `read`."""
         key = self._key(message, body)
+        if self._check is not None:
+            self._check(message, body, key)
         version = None
         if self._version is not None:
             version = canonical_version(self._version(message, body), self._version_source)

@@ -6,11 +6,13 @@ OpenTelemetry is imported only where the app asks for it.
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path as Folder
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from oncemq.common.clock import Clock
 from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
+from oncemq.config.build.consumers.body_checks import TopicBodies, accepted_schemas
 from oncemq.config.build.importing import import_object
 from oncemq.config.build.shared_parts import Reporter
 from oncemq.config.model.app_model import AppModel
@@ -30,6 +32,7 @@ from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.middlewares import AfterCommit, Middleware, doubts, middleware_of
 from oncemq.handler.signature import code_of
 from oncemq.handler.upcasting import Upcast, Upcasts
+from oncemq.message.body_version import BodyVersion
 from oncemq.message.envelope import Message
 from oncemq.message.expressions import compile_expression
 from oncemq.schemas.registry import Registry
@@ -267,6 +270,7 @@ def build_upcasts(
     report: Reporter,
     registry: Registry,
     decode: Callable[[Message], Any],
+    bodies: Mapping[str, TopicBodies] = MappingProxyType({}),
 ) -> Upcasts | None:
     """Return what brings bodies to the handler's version; None without `accepts`, or if it is not usable, which is reported."""
     accepts = settled.accepts
@@ -287,17 +291,38 @@ def build_upcasts(
             )
             continue
         steps[version] = found
-    known = {registered.version for registered in registry.versions(settled.topic)}
-    missing = sorted(set(accepts.versions) - known) if known else []
-    if missing:
+    read = _version_of(settled, bodies, report)
+    schemas = accepted_schemas(settled, registry, report, bodies)
+    if len(steps) < len(accepts.upcasters) or read is None:
+        return None
+    return Upcasts(read, accepts.versions, steps, decode, settled.topic, schemas)
+
+
+def _version_of(
+    settled: ConsumerSettings, bodies: Mapping[str, TopicBodies], report: Reporter
+) -> BodyVersion | None:
+    """Return what reads the versions of bodies, by the consumer's `accepts` or its topic; None if neither says it."""
+    accepts, path = settled.accepts, settled.path("accepts")
+    topic = bodies.get(settled.topic)
+    if accepts is None:
+        return None
+    if settled.body_version is not None:
+        if accepts.version is not None or accepts.without is not None:
+            report.at(
+                path,
+                f"{settled.name}: topic {settled.topic!r} says by body_version what version a body has",
+                "leave `version` and `without` out here",
+            )
+        return None if topic is None else topic.version
+    if accepts.version is None:
         report.at(
             path,
-            f"{settled.name}: version {missing[0]} of {settled.topic!r} is not registered",
-            f"registered are {', '.join(map(str, sorted(known)))}; add it to schemas:, or leave it out",
+            f"{settled.name}: `accepts` does not say where a message has its version",
+            "add version: headers.schema-version, or body_version: at the topic",
         )
-    if len(steps) < len(accepts.upcasters):
         return None
-    return Upcasts(accepts.version, accepts.versions, accepts.without, steps, decode, settled.topic)
+    known = f"accepted are {', '.join(map(str, accepts.versions))}"
+    return BodyVersion(settled.topic, accepts.version, accepts.without, known=known)
 
 
 def _returns_a_body(function: Any) -> bool:

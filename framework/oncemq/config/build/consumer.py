@@ -66,11 +66,15 @@ def build_consumer(
     allowed = _publishable(settled, around, topics)
     publishers = Publishers(allowed)
     chains = build_chains(settled, around, publishers)
-    reader = build_reader(settled, around.folder, around.report, around.claims.get(settled.topic))
+    bodies = around.bodies.get(settled.topic)
+    check = None if bodies is None else bodies.check
+    reader = build_reader(settled, around.folder, around.report, around.claims.get(settled.topic), check)
     handler = None
     upcast = None
     if reader is not None:
-        upcast = build_upcasts(settled, around.folder, around.report, around.registry, reader.decode)
+        upcast = build_upcasts(
+            settled, around.folder, around.report, around.registry, reader.decode, around.bodies
+        )
     if functions is not None and chains is not None:
         handler = bind_handlers(functions, chains, settled, around, publishers, upcast)
     _check_all(settled, around, chains, handler)

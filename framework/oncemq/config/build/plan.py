@@ -11,6 +11,7 @@ from oncemq.common.clock import Clock, SystemClock
 from oncemq.config.build.around_handlers import build_middlewares, build_tracing
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer import build_consumer, facts_of
+from oncemq.config.build.consumers.body_checks import build_topic_bodies
 from oncemq.config.build.consumers.context import BuildContext
 from oncemq.config.build.consumers.subscribing import with_selection
 from oncemq.config.build.databases import (
@@ -162,6 +163,7 @@ def _build(
     tracing = build_tracing(model, report)
     middlewares = build_middlewares(model.middlewares or (), ("middlewares",), folder, report)
     registry = build_registry(model, folder, report)
+    bodies = build_topic_bodies(model, registry, report)
     generations = build_generations(model, engine, consumers, report)
     claims = build_claims(model, consumers, clock, report, instead.open_store)
     around = BuildContext(
@@ -182,6 +184,7 @@ def _build(
         schemes={name: broker.url.scheme for name, broker in model.brokers.items()},
         middlewares=middlewares,
         registry=registry,
+        bodies=bodies,
         generations=generations is not None,
         claims=claims,
     )
@@ -189,7 +192,7 @@ def _build(
     topics = {
         name: topic.with_hooks(hooks)
         for name, topic in build_topics(
-            model, brokers, folder, report, around.adapters, clock, tracing, claims
+            model, brokers, folder, report, around.adapters, clock, tracing, claims, bodies
         ).items()
     }
     require_instance(model, consumers, report)

@@ -9,6 +9,7 @@ from oncemq.config.build.shared_parts import Reporter
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue
 from oncemq.handler.payload import Validate, make_validate
+from oncemq.message.body_version import Check
 from oncemq.message.claims.claim_check import ClaimCheck, ClaimReader
 from oncemq.message.decoding import Decoder, Limits, make_decoder
 from oncemq.message.envelope import Message
@@ -20,15 +21,19 @@ _EXPRESSIONS = frozenset({"key", "version", "identity"})
 
 
 def build_reader(
-    settled: ConsumerSettings, folder: Path, report: Reporter, claims: ClaimCheck | None = None
+    settled: ConsumerSettings,
+    folder: Path,
+    report: Reporter,
+    claims: ClaimCheck | None = None,
+    check: Check | None = None,
 ) -> Reader | None:
     """Return the consumer's reader, or None if a declaration cannot work; the reason is reported."""
     if settled.routes is None or not settled.by_route:
-        return _reader(settled, folder, report, claims)
+        return _reader(settled, folder, report, claims, check)
     # Which route a message has may be said in its body, so the schema comes after that.
-    others = _route_reader(0, settled, settled, folder, report, claims)
+    others = _route_reader(0, settled, settled, folder, report, claims, check)
     routes = {
-        value: _route_reader(number, route, settled, folder, report, claims, value)
+        value: _route_reader(number, route, settled, folder, report, claims, check, value)
         for number, (value, route) in enumerate(settled.by_route.items(), 1)
     }
     found = {value: route for value, route in routes.items() if route is not None}
@@ -44,11 +49,12 @@ def _route_reader(
     folder: Path,
     report: Reporter,
     claims: ClaimCheck | None,
+    check: Check | None,
     value: str = "",
 ) -> RouteReader | None:
     own = (route.key, route.version, route.identity) != (settled.key, settled.version, settled.identity)
     # With a key or identity of its own, no message of the route is a copy of another route's message.
-    reader = _reader(replace(route, schema=None), folder, report, claims, value if own else "")
+    reader = _reader(replace(route, schema=None), folder, report, claims, check, value if own else "")
     validate = None
     if route.schema is not None:
         try:
@@ -60,7 +66,12 @@ def _route_reader(
 
 
 def _reader(
-    settled: ConsumerSettings, folder: Path, report: Reporter, claims: ClaimCheck | None, apart: str = ""
+    settled: ConsumerSettings,
+    folder: Path,
+    report: Reporter,
+    claims: ClaimCheck | None,
+    check: Check | None,
+    apart: str = "",
 ) -> Reader | None:
     if not settled.key:
         report.at(
@@ -83,6 +94,7 @@ def _reader(
             identity=settled.identity,
             decoder=decoder,
             apart=apart,
+            check=check,
         )
         return (
             reader.with_claims(claims) if isinstance(reader, ClaimReader) and claims is not None else reader

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from oncemq.common.clock import Clock
 from oncemq.common.durations import LONGEST_DELAY
 from oncemq.config.build.around_handlers import messaging_system
+from oncemq.config.build.consumers.body_checks import TopicBodies
 from oncemq.config.build.reader import build_decoder
 from oncemq.config.build.shared_parts import Reporter, written
 from oncemq.config.model.app_model import AppModel, Consumer, Topic
@@ -17,9 +18,11 @@ from oncemq.config.model.foreign_names import answer
 from oncemq.config.model.validate import field_names
 from oncemq.contracts.adapter import Adapter
 from oncemq.errors import OnceMQError
+from oncemq.message.body_version import Check
 from oncemq.message.claims.claim_check import MOST, OVER, ClaimCheck
 from oncemq.message.claims.store import Store
 from oncemq.message.decoding import Decoder
+from oncemq.message.envelope import Message
 from oncemq.message.outgoing import DelayBy, Delays, OutgoingTopic, TopicTrace, WhenUnroutable
 from oncemq.message.reader import Reader
 
@@ -36,6 +39,7 @@ def build_topics(
     clock: Clock,
     tracing: "Tracing | None" = None,
     claims: Mapping[str, ClaimCheck] = MappingProxyType({}),
+    bodies: Mapping[str, TopicBodies] = MappingProxyType({}),
 ) -> dict[str, OutgoingTopic]:
     """Return the topics by name; problems of a topic are reported, unless its consumers report them.
 
@@ -48,6 +52,7 @@ def build_topics(
         clock: the time of messages that are published for later.
         tracing: writes the current trace into published messages; None = not traced.
         claims: where large bodies lie, by topic.
+        bodies: what checks bodies against the version that they name, by topic.
     """
     consumed = {consumer.topic for consumer in model.consumers.values()}
     built = {}
@@ -67,7 +72,19 @@ def build_topics(
         found = (
             None
             if broker is None
-            else _topic(name, topic, broker, folder, report, consumed, limit, trace, delays, claims.get(name))
+            else _topic(
+                name,
+                topic,
+                broker,
+                folder,
+                report,
+                consumed,
+                limit,
+                trace,
+                delays,
+                claims.get(name),
+                bodies.get(name),
+            )
         )
         if found is not None:
             built[name] = found
@@ -85,6 +102,7 @@ def _topic(
     trace: TopicTrace | None,
     delays: Delays,
     claims: ClaimCheck | None,
+    bodies: TopicBodies | None,
 ) -> OutgoingTopic | None:
     body_format = topic.format or "json"
     try:
@@ -95,11 +113,13 @@ def _topic(
         return None
     reader = None
     try:
-        reader = _reader(name, topic, broker, decode)
+        reader = _reader(name, topic, broker, decode, None if bodies is None else bodies.check)
     except ValueError as error:
         # A consumer may add the missing parts, and then uses its own expressions.
         if name not in consumed:
             report.error(("topics", name), error)
+    if reader is None and bodies is not None:
+        decode = _checked(decode, bodies.check)
     unroutable = WhenUnroutable(topic.unroutable or WhenUnroutable.WAIT)
     return OutgoingTopic(
         name,
@@ -114,6 +134,17 @@ def _topic(
         delays,
         claims=claims,
     )
+
+
+def _checked(decode: Decoder, check: Check) -> Decoder:
+    """Check the bodies of a topic that declares no key."""
+
+    def decode_and_check(message: Message) -> Any:
+        body = decode(message)
+        check(message, body, message.keys[0] if message.keys else "")
+        return body
+
+    return decode_and_check
 
 
 OpenStore = Callable[[str, Mapping[str, Any]], Store]
@@ -169,12 +200,14 @@ def _delays(
     return Delays(DelayBy.BROKER, adapter.capabilities.longest_delay or LONGEST_DELAY, clock)
 
 
-def _reader(name: str, topic: Topic, broker: str, decode: Decoder) -> Reader | None:
+def _reader(name: str, topic: Topic, broker: str, decode: Decoder, check: Check | None) -> Reader | None:
     if not topic.key:
         return None
     key = topic.key[0] if len(topic.key) == 1 else f"[{', '.join(topic.key)}]"
     identity = topic.identity or ()
-    return Reader(broker, name, "", key=key, version=topic.version, identity=identity, decoder=decode)
+    return Reader(
+        broker, name, "", key=key, version=topic.version, identity=identity, decoder=decode, check=check
+    )
 
 
 _ALIKE = 0.75

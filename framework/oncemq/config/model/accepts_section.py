@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from oncemq.config.model.fields import WrongValue, count, reference, text
+from oncemq.config.model.fields import WrongValue, reference, text
+from oncemq.config.model.schemas_section import version_of
 from oncemq.message.expressions import compile_expression
 
 _FIELDS: Final = ("version", "versions", "without", "upcasters")
@@ -22,13 +23,13 @@ class AcceptsOption:
     """Versions of payloads that a consumer takes.
 
     Args:
-        version: the expression of a message's version.
+        version: the expression of a message's version; None = the topic's `body_version` says it.
         versions: those that are taken, the lowest first; the handler gets the last one.
         without: the version of messages that name none; None = these are refused.
         upcasters: `module:name`, or the function itself, which makes a body of the next version, by the version it takes.
     """
 
-    version: str
+    version: str | None
     versions: tuple[int, ...]
     without: int | None
     upcasters: Mapping[int, Any]
@@ -42,32 +43,33 @@ def _accepts(value: Any) -> AcceptsOption:
     unknown = [str(name) for name in value if name not in _FIELDS]
     if unknown:
         raise WrongValue(f"has the unknown name {unknown[0][:80]!r}", f"known here: {', '.join(_FIELDS)}")
-    if "version" not in value:
+    version = _expression(value["version"]) if "version" in value else None
+    versions = value.get("versions")
+    if not isinstance(versions, list | tuple) or not versions:
+        raise WrongValue("names no versions", "add versions: [1, 2]")
+    taken = sorted({version_of(each) for each in versions})
+    upcasters = value.get("upcasters", {})
+    if not isinstance(upcasters, Mapping):
+        raise WrongValue("`upcasters` should be a mapping of versions to functions", _EXAMPLE)
+    by_version = {version_of(each): reference(function) for each, function in upcasters.items()}
+    _require_chain(taken, by_version)
+    without = version_of(value["without"]) if "without" in value else None
+    if without is not None and without not in taken:
         raise WrongValue(
-            "does not say where a message has its version", "add version: headers.schema-version"
+            f"version {without} of messages that name none is not accepted", f"add {without} to versions"
         )
-    version = text(value["version"])
+    return AcceptsOption(version, tuple(taken), without, by_version)
+
+
+def _expression(value: Any) -> str:
+    version = text(value)
     try:
         compile_expression(version)
     except ValueError as error:
         raise WrongValue(
             f"`version` cannot be used: {error}", "write one like headers.schema-version"
         ) from None
-    versions = value.get("versions")
-    if not isinstance(versions, list | tuple) or not versions:
-        raise WrongValue("names no versions", "add versions: [1, 2]")
-    taken = sorted({_number(each) for each in versions})
-    upcasters = value.get("upcasters", {})
-    if not isinstance(upcasters, Mapping):
-        raise WrongValue("`upcasters` should be a mapping of versions to functions", _EXAMPLE)
-    by_version = {_number(each): reference(function) for each, function in upcasters.items()}
-    _require_chain(taken, by_version)
-    without = _number(value["without"]) if "without" in value else None
-    if without is not None and without not in taken:
-        raise WrongValue(
-            f"version {without} of messages that name none is not accepted", f"add {without} to versions"
-        )
-    return AcceptsOption(version, tuple(taken), without, by_version)
+    return version
 
 
 def _require_chain(taken: list[int], upcasters: Mapping[int, Any]) -> None:
@@ -85,12 +87,6 @@ def _require_chain(taken: list[int], upcasters: Mapping[int, Any]) -> None:
         )
 
 
-def _number(value: Any) -> int:
-    if isinstance(value, str) and (found := _NUMBER.fullmatch(value)) is not None:
-        return int(found[1])
-    return count(value)
-
-
 _VERSION: Final = {
     "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^{_NUMBER.pattern}$"}]
 }
@@ -103,7 +99,7 @@ AcceptsField = Annotated[
             "properties": {
                 "version": {
                     "type": "string",
-                    "description": "The expression of a message's version.",
+                    "description": "The expression of a message's version. Default: the topic's `body_version` says it.",
                     "examples": ["headers.schema-version", "body.version"],
                 },
                 "versions": {
@@ -125,7 +121,7 @@ AcceptsField = Annotated[
                     "examples": [{"1": "upcasters:to_v2"}],
                 },
             },
-            "required": ["version", "versions"],
+            "required": ["versions"],
             "additionalProperties": False,
         }
     ),

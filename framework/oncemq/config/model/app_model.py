@@ -26,7 +26,7 @@ from oncemq.config.model.fields import (
 from oncemq.config.model.process_sections import Http, Logging, Recycle, Redis, Tracing
 from oncemq.config.model.rate_field import RateField
 from oncemq.config.model.routes_section import RoutesField
-from oncemq.config.model.schemas_section import CompatibilityLevel, SchemasField
+from oncemq.config.model.schemas_section import BodyVersionField, CompatibilityLevel, SchemasField
 from oncemq.config.model.section import OpenSection, Section
 from oncemq.config.model.shared_sections import Meaning, Retry, words
 from oncemq.config.model.strategy_list import StrategyList
@@ -257,6 +257,13 @@ class Topic(OpenSection, Meaning):
         description="What a new version of its schema must keep to, below `schemas:`: `backward` (new consumers read old bodies), "
         "`forward`, `full`, each also with `_transitive`, or `none`. Default: that of `schemas:`.",
         examples=["full"],
+    )
+    body_version: BodyVersionField | None = Field(
+        None,
+        description="Where a message has the version of its body, against whose schema below `schemas:` the body is checked: an "
+        "expression, one number for all messages, or the ids that a schema registry's clients write. Default: bodies are checked "
+        "where a consumer `accepts` versions.",
+        examples=["headers.schema-version", {"registry_ids": {1: 100001, 2: 100007}}],
     )
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from oncemq.config.model.accepts_section import AcceptsOption
 from oncemq.config.model.app_model import BROADCAST, AppModel, Consumer, Topic
 from oncemq.config.model.routes_section import RoutesOption
+from oncemq.config.model.schemas_section import BodyVersionOption
 from oncemq.config.model.section import Section
 from oncemq.config.model.shared_sections import Retry
 from oncemq.config.model.shared_sections import RetryRule as DeclaredRule
@@ -57,6 +58,7 @@ class ConsumerSettings:
         group: the consumer group.
         handler: `module:name`, or the function itself; None with `routes`.
         accepts: the versions of payloads that it takes; None = bodies come as they are.
+        body_version: where its topic's messages have their versions; None = the topic does not say it.
         routes: handlers by a value in the message; None with `handler`.
         effects: where the handler's effects live.
         transactional: a unit is one transaction.
@@ -100,6 +102,7 @@ class ConsumerSettings:
     group: str
     handler: Any
     accepts: AcceptsOption | None
+    body_version: BodyVersionOption | None
     routes: RoutesOption | None
     effects: Effects
     transactional: bool
@@ -301,6 +304,7 @@ def _settled(
         group=consumer.group or f"{model.app}-{formerly[0] if formerly else name}",
         handler=consumer.handler,
         accepts=consumer.accepts,
+        body_version=topic.body_version,
         routes=consumer.routes,
         effects=effects,
         transactional=transactional,

@@ -148,11 +148,35 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/handler/upcasting.py",
-                "if version is None or version not in self._versions:",
-                "if version is None:",
+                "        if version not in self._versions:",
+                "        if False:",
             )
         ],
         ["tests/unit/handler/test_upcasting.py::test_another_version_is_a_dead_letter"],
+    ),
+    Defect(
+        "older-body-unchecked",
+        "A body of an accepted version is checked against its own schema before a function of the user's gets it.",
+        [Edit("framework/oncemq/handler/upcasting.py", "if self._check is not None:", "if False:")],
+        ["tests/unit/schemas/test_bodies.py::test_an_older_body_is_checked_against_its_own_version"],
+    ),
+    Defect(
+        "named-version-unchecked",
+        "A body is checked against the version that its message names.",
+        [Edit("framework/oncemq/message/reader.py", "if self._check is not None:", "if False:")],
+        ["tests/unit/schemas/test_bodies.py::test_a_topic_says_where_the_version_is"],
+    ),
+    Defect(
+        "values-of-bodies-shown",
+        "Errors about a body name paths and rules, never its values, which may be secrets.",
+        [Edit("framework/oncemq/schemas/bodies.py", "mask=_VALUE, ", "")],
+        ["tests/unit/schemas/test_bodies.py::test_the_newest_body_is_checked_as_well"],
+    ),
+    Defect(
+        "schema-fetched",
+        "Nothing is fetched from an address that a schema names.",
+        [Edit("framework/oncemq/schemas/bodies.py", ", retriever=_refuse_retrieval", "")],
+        ["tests/unit/schemas/test_bodies.py::test_no_schema_is_fetched"],
     ),
     Defect(
         "version-never-read",

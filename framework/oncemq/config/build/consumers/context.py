@@ -9,6 +9,7 @@ from sqlalchemy import Engine, MetaData
 
 from oncemq.common.clock import Clock
 from oncemq.config.build.catalog import Catalog
+from oncemq.config.build.consumers.body_checks import TopicBodies
 from oncemq.config.build.shared_parts import Reporter
 from oncemq.contracts.adapter import Adapter
 from oncemq.handler.middlewares import Middleware
@@ -43,6 +44,7 @@ class BuildContext:
         schemes: of the brokers' URLs, by broker name.
         middlewares: of the app; around those of a consumer.
         registry: the registered versions of payload schemas.
+        bodies: what checks bodies against the version that they name, by topic.
         generations: records of applied messages are in generations.
         claims: where large bodies lie, by topic.
     """
@@ -64,5 +66,6 @@ class BuildContext:
     schemes: Mapping[str, str] = field(default_factory=dict)
     middlewares: tuple[Middleware, ...] = ()
     registry: Registry = field(default_factory=Registry)
+    bodies: Mapping[str, TopicBodies] = field(default_factory=dict)
     generations: bool = False
     claims: Mapping[str, ClaimCheck] = field(default_factory=dict)
