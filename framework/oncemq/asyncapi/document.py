@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from oncemq.asyncapi.brokers import description_of
 from oncemq.asyncapi.payloads import PayloadSchemas
-from oncemq.asyncapi.values import Identifiers, extensions, named, retry_of, strategies_of
+from oncemq.asyncapi.values import Identifiers, extensions, named, retry_of, routes_of, strategies_of
 from oncemq.common.durations import format_duration
 from oncemq.config.build.importing import import_object
 from oncemq.config.build.plan import LoadedApp
@@ -186,6 +186,7 @@ class _Writer:
                 **_differing(settings, channel.meaning),
                 "strategies": strategies_of(settings, self._app.plan.redact),
                 "retry": retry_of(consumer.retry),
+                "routes": routes_of(settings, consumer, self._app.plan.redact),
                 "retries": own.retries,
                 "dead-letters": own.dead_letters,
                 "keep": format_duration(settings.keep),

@@ -10,6 +10,7 @@ from typing import Any
 from oncemq.common.durations import format_duration
 from oncemq.common.redaction import MASK, Redactor, is_secret_name
 from oncemq.config.model.consumer_settings import ConsumerSettings
+from oncemq.engine.plan import ConsumerPlan
 from oncemq.handler.payload import type_name
 from oncemq.retry.backoff import RetryPolicy
 
@@ -75,6 +76,27 @@ def strategies_of(settled: ConsumerSettings, redact: Redactor) -> list[Any]:
         {choice.name: plain(choice.options, redact)} if choice.options else choice.name
         for choice in settled.strategies
     ]
+
+
+def routes_of(settled: ConsumerSettings, consumer: ConsumerPlan, redact: Redactor) -> dict[str, Any]:
+    """Return the handler of each route, and what differs for its messages; empty without routes."""
+    if settled.routes is None:
+        return {}
+    retries = {route.value: route.retry for route in consumer.routes}
+    found: dict[str, dict[str, Any]] = {}
+    for value, handler in settled.routes.handlers.items():
+        different = settled.differing.get(value, {})
+        found[value] = {"handler": named(handler)}
+        if "strategies" in different:
+            found[value]["strategies"] = strategies_of(settled.by_route[value], redact)
+        if "retry" in different:
+            found[value]["retry"] = retry_of(retries[value])
+        found[value] |= {name: different[name] for name in ("key", "version") if name in different}
+        if "identity" in different:
+            found[value]["identity"] = list(different["identity"])
+        if "schema" in different:
+            found[value]["schema"] = named(different["schema"])
+    return found
 
 
 def retry_of(policy: RetryPolicy) -> dict[str, Any]:

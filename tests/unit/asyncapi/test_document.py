@@ -22,6 +22,26 @@ topics:
 consumers: {}
 """
 
+ROUTED = """
+app: small
+brokers: {local: {url: "embedded://memory"}}
+database: {url: "sqlite://"}
+topics: {orders: {key: body.id, identity: message_id, strategies: [unique_key]}}
+consumers:
+  events:
+    topic: orders
+    routes:
+      by: body.type
+      paid: "described_handlers:note"
+      cancelled:
+        handler: "described_handlers:note"
+        strategies: [{unique_key: {fingerprint: [body.reason]}}]
+        retry: {attempts: 1}
+        key: body.order
+        version: body.n
+        identity: [body.order, body.n]
+"""
+
 
 def _references(node: Any) -> Iterator[str]:
     if isinstance(node, dict):
@@ -155,6 +175,22 @@ def test_a_consumer_says_how_it_is_made_idempotent_and_retried(document: dict[st
     assert track["x-oncemq-strategies"] == ["unique_key", {"state_machine": states}]
     assert document["operations"]["note"]["x-oncemq-expires"] == "10m"
     assert document["channels"]["ride-events"]["x-oncemq-version"] == "body.version"
+
+
+def test_each_route_says_what_differs_for_its_messages(describe: Callable[[str], Description]) -> None:
+    """Its handler always; strategies, retry, key, version and identity where they are not the consumer's."""
+    document = describe(ROUTED).document
+    assert document["operations"]["events"]["x-oncemq-routes"] == {
+        "paid": {"handler": "described_handlers:note"},
+        "cancelled": {
+            "handler": "described_handlers:note",
+            "strategies": [{"unique_key": {"fingerprint": ["body.reason"]}}],
+            "retry": {"attempts": 1, "within": "0ms"},
+            "key": "body.order",
+            "version": "body.n",
+            "identity": ["body.order", "body.n"],
+        },
+    }
 
 
 def test_what_is_published_is_sent(document: dict[str, Any]) -> None:

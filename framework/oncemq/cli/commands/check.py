@@ -10,7 +10,7 @@ import click
 from oncemq.cli.exit_codes import BROKER, OK, exit_code
 from oncemq.cli.files import app_option
 from oncemq.cli.preflight import Proof, connect_to_all
-from oncemq.common.durations import format_duration
+from oncemq.cli.route_lines import route_lines, tries
 from oncemq.config import load
 from oncemq.config.build.plan import LoadedApp
 from oncemq.config.model.consumer_settings import ConsumerSettings
@@ -68,6 +68,8 @@ def _print(loaded: LoadedApp, proof: Proof, *, connect: bool) -> None:
         click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
     for settled in loaded.consumers:
         click.echo(_line(settled))
+        for line in route_lines(settled):
+            click.echo(f"  {line}")
     if not loaded.plan.consumers:
         click.echo("no consumers: this app can publish only")
     if not errors:
@@ -82,7 +84,7 @@ def _line(settled: ConsumerSettings) -> str:
     return (
         f"{settled.name}: {settled.broker}/{settled.topic} as {settled.group} → {settled.handler_text} "
         f"({settled.effects.value}, {' + '.join(choice.name for choice in settled.strategies)}, "
-        f"{settled.retry.attempts} attempts within {format_duration(settled.retry.horizon())})"
+        f"{tries(settled.retry)})"
     )
 
 

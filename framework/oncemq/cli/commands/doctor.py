@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from oncemq import __version__
 from oncemq.cli.exit_codes import OK
 from oncemq.cli.files import app_option
+from oncemq.cli.route_lines import route_lines
 from oncemq.common.durations import format_duration
 from oncemq.common.redaction import escape
 from oncemq.config import load
@@ -115,13 +116,15 @@ def _app(files: Sequence[Path]) -> Iterator[str]:
 
 
 def _consumers(loaded: LoadedApp) -> Iterator[str]:
-    for consumer in loaded.plan.consumers:
+    for consumer, settled in zip(loaded.plan.consumers, loaded.consumers, strict=True):
         strategies = " + ".join(type(strategy).__name__ for strategy in consumer.strategies)
         keep = "" if consumer.keep is None else f", keep {format_duration(consumer.keep)}"
         yield (
             f"consumer {consumer.name}: {strategies}, effects {consumer.effects}, workers {consumer.workers}, "
             f"attempts {consumer.retry.attempts}{keep}"
         )
+        for line in route_lines(settled):
+            yield f"  {line}"
 
 
 def _brokers(loaded: LoadedApp) -> Iterator[str]:

@@ -28,6 +28,8 @@ _HELD_FOR = 10.0
 """Seconds for which a consumer with a rate holds messages."""
 DEFAULT_UNIT_TIME = timedelta(milliseconds=50)
 DEFAULT_BATCH_LIMIT = 500
+_BY_ROUTE = ("strategies", "retry", "retry_rules", "key", "version", "identity", "schema")
+"""What a route may have of its own, beside its handler."""
 EXTERNAL_WORKERS = 32
 """A handler of external effects mostly waits; a handler of database effects only competes for the GIL."""
 
@@ -145,6 +147,22 @@ class ConsumerSettings:
             return _function_text(self.handler)
         handlers = [f"{value}: {_function_text(found)}" for value, found in self.routes.handlers.items()]
         return f"by {self.routes.by}: {{{', '.join(handlers)}}}"
+
+    @property
+    def differing(self) -> dict[str, dict[str, Any]]:
+        """Return what differs for the messages of each route, by its value and the option's name; none where nothing does."""
+        found = {
+            value: {
+                name: getattr(route, name)
+                for name in _BY_ROUTE
+                if getattr(route, name) != getattr(self, name)
+            }
+            for value, route in self.by_route.items()
+        }
+        for value, different in found.items():
+            if different.pop("retry_rules", ()):
+                different["retry"] = self.by_route[value].retry
+        return {value: different for value, different in found.items() if different}
 
     @property
     def ledger_name(self) -> str:

@@ -134,3 +134,41 @@ def test_a_library_without_file_locks_gets_one_sentence() -> None:
     program = "import sys; sys.modules['fcntl'] = None; import oncemq; oncemq.App"
     failed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "use WSL 2 or a container" in failed.stderr.splitlines()[-1]
+
+
+_ROUTES = """
+app: shop
+brokers: {main: {url: "embedded://memory"}}
+database: {url: "sqlite:///shop.db"}
+topics:
+  orders: {key: body.id, identity: message_id, strategies: [unique_key]}
+consumers:
+  events:
+    topic: orders
+    retry: {attempts: 3}
+    routes:
+      by: body.type
+      order.paid: "route_handlers:note"
+      order.cancelled:
+        handler: "route_handlers:note"
+        strategies: [redis_lock: {name: "lock:{key}"}, unique_key]
+        retry: {never: [ValueError]}
+      stock.moved: {handler: "route_handlers:note", key: body.sku, version: body.n, identity: [body.sku, body.n], retry: {attempts: 1}}
+      order.sent: {handler: "route_handlers:note", schema: "route_handlers:Order", retry: {attempts: 3}}
+redis: {url: "redis://127.0.0.1:1"}
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "doctor"])
+def test_what_differs_by_route_is_told(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strategies, retry, key, version, identity and schema in a line for each route that has some, and nothing of the others."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.yaml").write_text(_ROUTES)
+    text = "from pydantic import BaseModel\nclass Order(BaseModel): ...\ndef note(order: dict) -> None: ...\n"
+    (tmp_path / "route_handlers.py").write_text(text)
+    shown = run_program(command).stdout
+    assert [line.strip() for line in shown.splitlines() if line.strip().startswith("route ")] == [
+        "route order.cancelled: redis_lock + unique_key, 3 attempts within 6s, ValueError 1 attempt",
+        "route stock.moved: 1 attempt, key body.sku, version body.n, identity body.sku, body.n",
+        "route order.sent: schema route_handlers:Order",
+    ]
