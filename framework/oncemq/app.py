@@ -137,7 +137,7 @@ class App:
     def consumer(
         self,
         *,
-        topic: str,
+        topic: str | None = None,
         name: str | None = None,
         group: str | None = None,
         strategies: Strategies | None = None,
@@ -146,7 +146,7 @@ class App:
         """Make the decorated function a consumer; it remains an ordinary function.
 
         Args:
-            topic: the name of a declared topic.
+            topic: the name of a declared topic; for several write `topics=[…]` instead.
             name: the consumer's name; the function's name by default.
             group: members with the same group share the messages; every group gets all of them.
             strategies: how the consumer is made idempotent, in order.
@@ -165,7 +165,7 @@ class App:
     def routes(
         self,
         *,
-        topic: str,
+        topic: str | None = None,
         name: str,
         by: str,
         otherwise: Callable[..., Any] | str = "reject",
@@ -176,7 +176,7 @@ class App:
         """Declare a consumer whose handler is chosen by a value in the message; its `route` adds one.
 
         Args:
-            topic: the name of a declared topic.
+            topic: the name of a declared topic; for several write `topics=[…]` instead.
             name: the consumer's name.
             by: the expression of the value: `headers.event_type`, `body.type`.
             otherwise: `reject`, `ignore`, `unsubscribed`, or the handler of messages with any other value.

@@ -159,6 +159,7 @@ class BatchOptions(TypedDict, total=False):
 class ConsumerOptions(TypedDict, total=False):
     """Options of a consumer."""
 
+    topics: Sequence[str] | Mapping[str, str | None]
     effects: Literal["database", "external"]
     workers: Literal["auto"] | int
     unit_time: Span

@@ -49,6 +49,7 @@ def tasks_of(plan: AppPlan, relay: Relay, crews: Collection[ConsumerRuntime], sh
     tasks = [
         task
         for consumer in plan.consumers
+        if not consumer.place  # all topics of a consumer have the same rows
         for strategy in consumer.strategies_on(shard)
         for task in strategy.upkeep()
     ]

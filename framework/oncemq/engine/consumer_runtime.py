@@ -51,6 +51,9 @@ from oncemq.message.envelope import Delivery
 _LONGEST_DIRECT_UNIT = 0.01
 """Seconds; external effects repeat if a process dies before settling, so it settles soon."""
 
+_SEATS = 100_000
+"""Numbers of recorders for each topic of a consumer; the topics have one scope, and a recorder belongs to one worker."""
+
 
 class ConsumerRuntime:
     """One consumer and its threads."""
@@ -344,11 +347,11 @@ class ConsumerRuntime:
         )
 
     def _recorder(self, number: int, kind: type[Recorder] = Recorder) -> AnyRecorder:
-        state = self._shop.state
+        state, plan = self._shop.state, self.consumer.plan
         recorder: AnyRecorder = (
             NoRecorder()
             if state is None
-            else open_recorder(state, self._shop.process, self.consumer.plan.scope, number, kind)
+            else open_recorder(state, self._shop.process, plan.scope, plan.place * _SEATS + number, kind)
         )
         self._recorders.append(recorder)
         return recorder

@@ -23,6 +23,7 @@ from oncemq.ledger.coordination.groups import Owned
 from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.database.connect import place as where_is
 from oncemq.ledger.generations import rotation
+from oncemq.ledger.messages import parking
 from oncemq.ledger.renames import Left
 
 _COLUMN: Final = "column "
@@ -194,6 +195,7 @@ def own(plan: AppPlan) -> Sequence[str]:
     if plan.engine is None:
         return ()
     lines = list(carry_over(plan)) if places else []
+    lines += _stranded(plan)
     if rows := unseen_rows(plan):
         raise ConfigError(rows)
     if not places:
@@ -212,6 +214,23 @@ def own(plan: AppPlan) -> Sequence[str]:
     return [*finding.warnings, *lines]
 
 
+def _stranded(plan: AppPlan) -> Iterator[str]:
+    """Yield warnings about parked messages of topics that a consumer of several topics does not read any more."""
+    topics = dict[str, list[ConsumerPlan]]()
+    for consumer in plan.consumers:
+        if consumer.fans_in:
+            topics.setdefault(consumer.scope, []).append(consumer)
+    for scope, parts in topics.items():
+        for engine in plan.engines:
+            with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+                left = parking.besides(connection, scope, [part.subscription.topic for part in parts])
+            for topic, count in left.items():
+                yield (
+                    f"{parts[0].called}: {count} parked message(s) of topic {topic!r} wait in the ledger, and no consumer reads that "
+                    f"topic any more: add it to topics: of {parts[0].called} until they are done"
+                )
+
+
 def ledger_moves(plan: AppPlan, consumer: ConsumerPlan) -> Iterator[tuple[Engine, LedgerMove]]:
     """Yield, with its database, what the ledger may have of a consumer that belongs into a table of the user's."""
     for shard, engine in enumerate(plan.engines):
@@ -225,6 +244,8 @@ def unseen_rows(plan: AppPlan) -> list[str]:
     """Return what the ledger has that a consumer's strategy would not see, and what to do; read-only."""
     lines = []
     for consumer in plan.consumers:
+        if consumer.place:
+            continue  # its rows are those of the consumer's first topic
         for engine, found in ledger_moves(plan, consumer):
             if _has_left(plan, engine, found):
                 lines.append(

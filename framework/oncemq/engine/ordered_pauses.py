@@ -70,10 +70,10 @@ class OrderedPauses:
         if engine is None:
             return
         self._read_at = self._plan.clock.monotonic()
-        by_scope = {consumer.scope: consumer.name for consumer in self._plan.consumers}
+        scopes = self._plan.scopes
         with glance(engine) as connection:
-            found = pauses.of(connection, by_scope)
-        for scope, name in by_scope.items():
+            found = pauses.of(connection, set(scopes.values()))
+        for name, scope in scopes.items():
             self._follow(name, self._crews[name], found.get(scope, ()))
 
     def _follow(self, name: str, crew: ConsumerRuntime, now_in_force: tuple[Pause, ...]) -> None:

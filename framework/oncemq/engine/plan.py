@@ -95,6 +95,9 @@ class ConsumerPlan:
         more_parts: strategies and handler on every shard but the first, if there are several.
         routes: what differs for some messages, by `Delivery.route`, from 1; its reader knows which messages.
         more_chains: the other chains of routes, each with its parts on all shards.
+        declared: its name in the app's file; another than `name`, `count/orders`, where that consumer has several topics: there
+            is a plan for each, and all share scope, strategies and handler.
+        place: which of those topics it reads, from 0.
     """
 
     name: str
@@ -125,6 +128,23 @@ class ConsumerPlan:
     claims: ClaimCheck | None = None
     routes: tuple[RoutePlan, ...] = ()
     more_chains: tuple[tuple[Part, ...], ...] = ()
+    declared: str = ""
+    place: int = 0
+
+    @property
+    def fans_in(self) -> bool:
+        """Return whether other plans of its consumer read other topics."""
+        return self.called != self.name
+
+    @property
+    def called(self) -> str:
+        """Return its name in the app's file, which all its topics share."""
+        return self.declared or self.name
+
+    @property
+    def only_topic(self) -> str | None:
+        """Return the topic of its messages in the ledger, where those of other topics have the same scope; else None."""
+        return self.subscription.topic if self.fans_in else None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -213,7 +233,7 @@ class AppPlan:
 
     def record(self, asked: Callable[[], bool] = lambda: True) -> None:
         """Follow the recordings that operators ask for, and bring to the ledger what was noted for them."""
-        readers = {each.scope: (each.name, each.reader.decode) for each in self.consumers}
+        readers = {each.scope: (each.name, each.reader.decode) for each in self.consumers if not each.fans_in}
         self.recorder.look(self.engine, self.clock, readers, asked)
 
     def observed(self, point: Callable[[str], None]) -> Callable[[str], None]:

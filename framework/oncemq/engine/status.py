@@ -159,7 +159,7 @@ class StatusReporter:
                 there = adapter.dead_letter_count(consumer.subscription)
                 for engine in self._plan.engines:
                     with _reading(engine) as connection:
-                        there += dead_letters.count(connection, consumer.scope)
+                        there += dead_letters.count(connection, consumer.scope, consumer.only_topic)
             except Exception as error:
                 self._observers.failed(f"counting the dead letters of {consumer.name}", error)
                 self._dead[consumer.name] = None
@@ -183,7 +183,7 @@ class StatusReporter:
         for engine in self._plan.engines:
             with _reading(engine) as connection:
                 if parks:
-                    count, since = consumer_summary.parked(connection, consumer.scope)
+                    count, since = consumer_summary.parked(connection, consumer.scope, consumer.only_topic)
                     parked, oldest = parked + count, min(oldest, since or now)
                 if consumer.name in self._claiming:
                     doubtful += claims.count_in_doubt(connection, consumer.scope, now)

@@ -33,17 +33,20 @@ class ConsumerSummary:
     last_applied: datetime | None
 
 
-def of_consumer(connection: Connection, scope: str, *, generations: bool = False) -> ConsumerSummary:
+def of_consumer(
+    connection: Connection, scope: str, *, topic: str | None = None, generations: bool = False
+) -> ConsumerSummary:
     """Return the summary of a consumer, each figure from an index.
 
     Args:
         connection: for reading.
         scope: the consumer's ledger scope.
+        topic: parked messages of this one only; None = of all. Records have no topic.
         generations: its records are in generations.
     """
     parked = parking.TABLE.c
     waiting = select(func.count(), func.min(parked.parked_at), func.min(parked.due_at)).where(
-        parked.consumer == scope
+        *parking.in_topic(scope, topic)
     )
     count, oldest, next_due = connection.execute(waiting).one()
     applied = [
@@ -60,15 +63,16 @@ def of_consumer(connection: Connection, scope: str, *, generations: bool = False
     )
 
 
-def parked(connection: Connection, scope: str) -> tuple[int, datetime | None]:
-    """Return how many messages of a consumer are parked, and since when the oldest waits, aware.
+def parked(connection: Connection, scope: str, topic: str | None = None) -> tuple[int, datetime | None]:
+    """Return how many messages of a consumer are parked, of one topic or all, and since when the oldest waits, aware.
 
     Args:
         connection: for reading.
         scope: the consumer's ledger scope.
+        topic: of these messages; None = all.
     """
     row = parking.TABLE.c
-    waiting = select(func.count(), func.min(row.parked_at)).where(row.consumer == scope)
+    waiting = select(func.count(), func.min(row.parked_at)).where(*parking.in_topic(scope, topic))
     count, oldest = connection.execute(waiting).one()
     return int(count), oldest
 

@@ -13,18 +13,26 @@ CLOSE_WITHIN = timedelta(seconds=5)
 
 
 def chosen_consumers(plan: AppPlan, name: str | None) -> Sequence[ConsumerPlan]:
-    """Return the consumer called `name`, or all of them.
+    """Return the consumer called `name`, or all of them; of one with several topics all, or the one named, `count/orders`.
 
     Raises:
         ConfigError: there is no such consumer.
     """
     if name is None:
         return plan.consumers
-    found = [consumer for consumer in plan.consumers if consumer.name == name]
+    found = [consumer for consumer in plan.consumers if name in (consumer.name, consumer.called)]
     if not found:
         known = [consumer.name for consumer in plan.consumers]
         raise ConfigError([f"unknown consumer {name!r}{did_you_mean(name, known)}"])
     return found
+
+
+def one_each(consumers: Sequence[ConsumerPlan]) -> Sequence[ConsumerPlan]:
+    """Return one of each consumer, for what all of its topics share: records, claims, locks."""
+    found: dict[str, ConsumerPlan] = {}
+    for consumer in consumers:
+        found.setdefault(consumer.scope, consumer)
+    return tuple(found.values())
 
 
 def by_broker(consumers: Sequence[ConsumerPlan]) -> Mapping[str, Sequence[ConsumerPlan]]:

@@ -23,7 +23,7 @@ from oncemq.ledger.records import (
     states,
     suspects,
 )
-from oncemq.operate.brokers import by_broker
+from oncemq.operate.brokers import by_broker, one_each
 from oncemq.operate.configuration.by_time import LoadedConfigurations
 from oncemq.operate.dead_letters import Filter
 from oncemq.operate.letter_pages import PageLimits, letter_page
@@ -64,7 +64,9 @@ def of_key(
 def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> Rows:
     if plan.engine is None:
         return {}
-    mine = {consumer.scope: consumer for consumer in consumers}
+    mine = dict[str, list[ConsumerPlan]]()
+    for consumer in consumers:
+        mine.setdefault(consumer.scope, []).append(consumer)
     found: dict[str, list[dict[str, Any]]] = {}
     for shard, engine in enumerate(plan.engines):
         # A published key may differ from its publisher's, and so be on any shard.
@@ -124,7 +126,8 @@ def _rows(
 
 
 def _with_generations(consumers: Sequence[ConsumerPlan]) -> list[str]:
-    return [consumer.scope for consumer in consumers if consumer.generations is not None]
+    found = (consumer.scope for consumer in consumers if consumer.generations is not None)
+    return list(dict.fromkeys(found))
 
 
 def _strategies(
@@ -133,20 +136,21 @@ def _strategies(
     """Return the strategies' rows about the key."""
     return [
         {"consumer": consumer.scope, "strategy": strategy.name, "what": what, "value": value}
-        for consumer in consumers
+        for consumer in one_each(consumers)
         for strategy in consumer.strategies_on(shard)
         for what, value in strategy.inspect(connection, key).items()
     ]
 
 
-def _safe(row: dict[str, Any], consumer: ConsumerPlan) -> dict[str, Any]:
-    """Redact the reason: it may be a handler's error with the URL that it could not reach."""
-    shown = {"reason": consumer.redact(row["reason"])} if row.get("reason") else {}
-    return {**row, "consumer": consumer.name, **shown}
+def _safe(row: dict[str, Any], consumers: Sequence[ConsumerPlan]) -> dict[str, Any]:
+    """Redact the reason: it may be a handler's error with the URL that it could not reach; name the topic, if it is known."""
+    shown = {"reason": consumers[0].redact(row["reason"])} if row.get("reason") else {}
+    by_topic = {consumer.subscription.topic: consumer.name for consumer in consumers}
+    return {**row, "consumer": by_topic.get(str(row.get("topic")), consumers[0].called), **shown}
 
 
 def _paused(connection: Connection, consumers: Sequence[ConsumerPlan]) -> list[Pause]:
-    found = pauses.of(connection, [consumer.scope for consumer in consumers])
+    found = pauses.of(connection, {consumer.scope for consumer in consumers})
     return [pause for each in found.values() for pause in each]
 
 

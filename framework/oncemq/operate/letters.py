@@ -79,7 +79,7 @@ class Letters:
             return there
         try:
             with self._engine.connect() as connection:
-                return there + ledger.count(connection, self.consumer.scope)
+                return there + ledger.count(connection, self.consumer.scope, self.consumer.only_topic)
         except SQLAlchemyError:
             return None  # reading them tells why
 
@@ -140,15 +140,17 @@ class Letters:
     ) -> Iterator[DeadLetter]:
         if self._engine is None:
             return
-        scope = self.consumer.scope
+        scope, topic = self.consumer.scope, self.consumer.only_topic
         try:
             if not inspect(self._engine).has_table(ledger.TABLE.name):
                 return
             with self._engine.connect() as connection:
                 if bodies:
-                    yield from ledger.letters(connection, scope, ids, after=after)
+                    yield from ledger.letters(connection, scope, ids, after=after, topic=topic)
                 else:
-                    yield from ledger.heads(connection, scope, ids, after=after, whole=_needs_body)
+                    yield from ledger.heads(
+                        connection, scope, ids, after=after, topic=topic, whole=_needs_body
+                    )
         except SQLAlchemyError as error:
             self._tell(f"dead letters that lie in the ledger are not shown: {describe(error)}")
 

@@ -124,7 +124,7 @@ def moves_of(plan: AppPlan, name: str) -> list[Move]:
         ConfigError: the app has no such consumer, or its strategies keep all they know in the ledger.
     """
     engine_of(plan)
-    consumer = next((each for each in plan.consumers if each.name == name), None)
+    consumer = next((each for each in plan.consumers if name in (each.name, each.called)), None)
     if consumer is None:
         known = ", ".join(each.name for each in plan.consumers)
         raise ConfigError([f"there is no consumer {name!r}: the app has {known}"])

@@ -159,7 +159,9 @@ def ask_ledger(plan: AppPlan, found: Overview, *, recently: timedelta | None = N
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
             for row, consumer in zip(found.consumers, plan.consumers, strict=True):
                 flat = consumer.generations is not None
-                here = consumer_summary.of_consumer(connection, consumer.scope, generations=flat)
+                here = consumer_summary.of_consumer(
+                    connection, consumer.scope, topic=consumer.only_topic, generations=flat
+                )
                 row["parked"] = (row["parked"] or 0) + here.parked
                 row["next_due"] = first(row["next_due"], here.next_due)
                 row["oldest_parked"] = first(row["oldest_parked"], here.oldest_parked)

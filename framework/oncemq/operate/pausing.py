@@ -20,9 +20,9 @@ def pause(plan: AppPlan, consumers: Sequence[ConsumerPlan], operator: Operator) 
     """
     engine, now, trail = _ledger(plan), plan.clock.now(), Trail(plan, operator, "pause")
     with engine.begin() as connection:
-        for consumer in consumers:
-            pauses.begin(connection, Pause(consumer.scope, OPERATOR, operator.who, operator.why, now))
-            trail.note(connection, consumer.scope, {}, "")
+        for scope in dict.fromkeys(consumer.scope for consumer in consumers):
+            pauses.begin(connection, Pause(scope, OPERATOR, operator.who, operator.why, now))
+            trail.note(connection, scope, {}, "")
 
 
 def resume(plan: AppPlan, consumers: Sequence[ConsumerPlan], operator: Operator) -> list[str]:
@@ -33,19 +33,21 @@ def resume(plan: AppPlan, consumers: Sequence[ConsumerPlan], operator: Operator)
     """
     engine, trail = _ledger(plan), Trail(plan, operator, "resume")
     with engine.begin() as connection:
-        ended = [each for each in consumers if pauses.end(connection, each.scope, OPERATOR)]
-        for each in ended:
-            trail.note(connection, each.scope, {}, "")
-    return [consumer.name for consumer in ended]
+        scopes = dict.fromkeys(consumer.scope for consumer in consumers)
+        ended = [scope for scope in scopes if pauses.end(connection, scope, OPERATOR)]
+        for scope in ended:
+            trail.note(connection, scope, {}, "")
+    return [consumer.name for consumer in consumers if consumer.scope in ended]
 
 
 def in_force(plan: AppPlan) -> Mapping[str, tuple[Pause, ...]]:
     """Return the pauses of the app's consumers, by consumer; empty without a database."""
     if plan.engine is None:
         return {}
-    names = {consumer.scope: consumer.name for consumer in plan.consumers}
+    scopes = plan.scopes
     with plan.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-        return {names[scope]: found for scope, found in pauses.of(connection, names).items()}
+        found = pauses.of(connection, set(scopes.values()))
+    return {name: found[scope] for name, scope in scopes.items() if scope in found}
 
 
 def _ledger(plan: AppPlan) -> Engine:

@@ -67,11 +67,15 @@ def new_app(files: Sequence[Path], consumer: str | None, topic: str, recorded: s
     tree, declared, problems = read_app(files)
     name = _name(declared, consumer, topic, recorded)
     chosen = declared.consumers[name]
+    if chosen.topic is None:
+        raise ConfigError(
+            [f"{name} has several topics, and a recording is of one: rehearse it with topic: instead"]
+        )
     if chosen.topic not in declared.topics:
         known = list(declared.topics)
         raise ConfigError([f"{name}: unknown topic {chosen.topic!r}{did_you_mean(chosen.topic, known)}"])
     broker = declared.topics[chosen.topic].broker or next(iter(declared.brokers))
-    as_declared = settle(name, chosen, declared.topics[chosen.topic], broker, declared)
+    as_declared = settle(name, chosen, chosen.topic, broker, declared)
     if any(_differs(route, as_declared) for route in as_declared.by_route.values()):
         raise ConfigError(
             [f"{name}: routes with strategies, a key or an identity of their own cannot be rehearsed"]
@@ -104,7 +108,7 @@ def new_app(files: Sequence[Path], consumer: str | None, topic: str, recorded: s
             "state": None,
         }
     )
-    settled = settle(name, own, model.topics[own.topic], broker, model)
+    settled = settle(name, own, chosen.topic, broker, model)
 
     def build(clock: Clock, engines: Callable[[Sequence[str]], Sequence[Engine]]) -> LoadedApp:
         catalog = Catalog(adapters={declared.brokers[broker].url.scheme: MemoryAdapter})

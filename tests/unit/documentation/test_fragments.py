@@ -386,6 +386,19 @@ def test_routes_are_declared_in_python(part: Part) -> None:
         assert total(test, Points.points) == 30
 
 
+@shows("docs/several-topics.md", "topics=[")
+def test_one_function_takes_the_messages_of_two_topics(part: Part) -> None:
+    """A copy that comes by the other topic gives no points."""
+    app = App("shop", brokers={"main": "embedded://"}, database="sqlite:///unused.db")
+    for topic in ("orders", "orders_legacy"):
+        app.topic(topic, key="body.order_id")
+    part.run(app=app)
+    with TestApp(app, tables=Base.metadata) as test:
+        assert test.publish("orders", {"order_id": "A-1"}).applied
+        assert test.publish("orders_legacy", {"order_id": "A-1"}).duplicate
+        assert total(test, Points.points) == 30
+
+
 @shows("docs/schemas.md", "def to_2")
 def test_upcasters_make_the_newest_version(part: Part) -> None:
     """One after the other."""

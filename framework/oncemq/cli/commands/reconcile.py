@@ -12,7 +12,7 @@ from oncemq.cli.output import Output, json_option
 from oncemq.config import load
 from oncemq.errors import ConfigError
 from oncemq.operate.auditing import Operator, Trail
-from oncemq.operate.brokers import chosen_consumers
+from oncemq.operate.brokers import chosen_consumers, one_each
 from oncemq.operate.reconciling import KNOWN, reconciled
 
 COLUMNS = {
@@ -55,7 +55,7 @@ def reconcile(
     if assume is not None and (consumer is None or identity is None):
         raise click.UsageError("--assume is about one message: name CONSUMER and --identity")
     plan = load(files).plan
-    consumers = chosen_consumers(plan, consumer)
+    consumers = one_each(chosen_consumers(plan, consumer))
     if plan.engine is None:
         raise ConfigError(["the app has no database, so there is nothing to reconcile"])
     opened(plan)

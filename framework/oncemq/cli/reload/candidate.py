@@ -86,12 +86,14 @@ def running(loaded: LoadedApp) -> Candidate:
     parts = {name: _digest(value) for name, value in model if name != "consumers"}
     for settings in loaded.consumers:
         place = f"consumers.{settings.name}"
+        # Old processes do not leave a new topic's messages in the ledger alone, and take none of one that they do not know.
+        fixed[f"consumers.{settings.declared}: topics"] = _digest(settings.topics)
         for name in _OF_A_CONSUMER:
             fixed[f"{place}: {_WRITTEN.get(name, name)}"] = _digest(getattr(settings, name))
         parts[place] = _digest(
             {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "origins"}
         )
-    return Candidate((), fixed, parts, {each.name: tuple(each.formerly) for each in loaded.consumers})
+    return Candidate((), fixed, parts, {each.declared: tuple(each.formerly) for each in loaded.consumers})
 
 
 def check(files: Sequence[Path], texts: Mapping[Path, bytes], within: float = CHECKED_WITHIN) -> Candidate:

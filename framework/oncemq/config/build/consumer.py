@@ -128,6 +128,8 @@ def build_consumer(
         breakers=settled.breakers,
         rate=settled.rate,
         claims=around.claims.get(settled.topic),
+        declared=settled.declared,
+        place=settled.place,
     )
 
 

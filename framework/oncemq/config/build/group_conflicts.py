@@ -16,7 +16,7 @@ def check_groups(consumers: Sequence[ConsumerSettings], report: Reporter) -> Non
         other = first.setdefault((settled.broker, settled.topic, settled.group), settled.name)
         if other != settled.name:
             report.at(
-                ("consumers", settled.name, "group"),
+                settled.path("group"),
                 f"{settled.name} and {other} share topic {settled.topic!r} in one group, so each gets only some messages",
                 "give each consumer a group of its own",
             )
@@ -24,14 +24,15 @@ def check_groups(consumers: Sequence[ConsumerSettings], report: Reporter) -> Non
 
 def check_former_names(consumers: Sequence[ConsumerSettings], report: Reporter) -> None:
     """Refuse former names that belong to another consumer: both would share one ledger."""
-    owners = {settled.name: settled.name for settled in consumers}
-    for settled in consumers:
-        for index, name in enumerate(settled.formerly):
-            other = owners.setdefault(name, settled.name)
-            path = ("consumers", settled.name, "formerly", index)
-            if name == settled.name or name in settled.formerly[:index]:
-                report.at(path, f"{settled.name} was formerly {name}, which says nothing", "leave it out")
-            elif other != settled.name:
+    formerly = {settled.declared: settled.formerly for settled in consumers}
+    owners = {consumer: consumer for consumer in formerly}
+    for consumer, names in formerly.items():
+        for index, name in enumerate(names):
+            other = owners.setdefault(name, consumer)
+            path = ("consumers", consumer, "formerly", index)
+            if name == consumer or name in names[:index]:
+                report.at(path, f"{consumer} was formerly {name}, which says nothing", "leave it out")
+            elif other != consumer:
                 whose = "is a consumer of this app" if other == name else f"was formerly the name of {other}"
                 report.at(
                     path,
@@ -56,7 +57,7 @@ def check_private_names(
             if other is consumer or _same_group(other, consumer):
                 continue
             report.at(
-                ("consumers", consumer.name, "group"),
+                ("consumers", consumer.called, "topics" if consumer.fans_in else "group"),
                 f"the {role} of {consumer.name} and the {lies} of {other.name} would be in one place, {name}",
                 "write another group:, or another name for the topic",
             )

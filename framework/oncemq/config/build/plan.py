@@ -13,6 +13,7 @@ from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer import build_consumer, facts_of
 from oncemq.config.build.consumers.body_checks import build_topic_bodies
 from oncemq.config.build.consumers.context import BuildContext
+from oncemq.config.build.consumers.settling import brokers_of, settle_all
 from oncemq.config.build.consumers.subscribing import with_selection
 from oncemq.config.build.databases import (
     build_engines,
@@ -40,9 +41,9 @@ from oncemq.config.build.shared_parts import (
     build_registry,
     require_instance,
 )
-from oncemq.config.build.topics import OpenStore, build_claims, build_topics, check_topic_names
-from oncemq.config.model.app_model import AppModel, Topic
-from oncemq.config.model.consumer_settings import ConsumerSettings, settle
+from oncemq.config.build.topics import OpenStore, build_claims, build_topics
+from oncemq.config.model.app_model import AppModel
+from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.source.problems import ConfigProblem, Problems
 from oncemq.config.source.tree import Fields
 from oncemq.contracts.checks import ConsumerFacts
@@ -51,7 +52,6 @@ from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.ledger.database.server_clock import LedgerClock
 from oncemq.message.claims.store import Store
 from oncemq.observe.monitor import require_metrics
-from oncemq.registry import did_you_mean
 from oncemq.schemas.registry import Registry
 
 DEFAULT_GRACE = timedelta(seconds=30)
@@ -124,8 +124,8 @@ def build_app(
     instead = substitutes or Substitutes()
     make_importable(folder)
     report = Reporter(tree, problems)
-    brokers = _brokers_of(model, report)
-    consumers = _settle_all(model, brokers, report)
+    brokers = brokers_of(model, report)
+    consumers = settle_all(model, brokers, report)
     engines = _engines(model, report, consumers, instead)
     try:
         known = catalog or instead.catalog or Catalog()
@@ -253,47 +253,6 @@ def _dialect(model: AppModel, engine: Engine | None) -> str:
         return engine.dialect.name
     urls = database_urls(model.database)
     return urls[0].scheme.partition("+")[0] if urls else ""
-
-
-def _brokers_of(model: AppModel, report: Reporter) -> dict[str, str]:
-    """Return the broker of every topic that has one."""
-    for name, topic in model.topics.items():
-        check_topic_names(name, topic, report)
-    brokers = {name: _broker_of(name, topic, model, report) for name, topic in model.topics.items()}
-    return {name: broker for name, broker in brokers.items() if broker is not None}
-
-
-def _settle_all(model: AppModel, brokers: Mapping[str, str], report: Reporter) -> list[ConsumerSettings]:
-    settled = []
-    for name, consumer in model.consumers.items():
-        if consumer.topic not in model.topics:
-            report.at(
-                ("consumers", name, "topic"),
-                f"unknown topic {consumer.topic!r}{did_you_mean(consumer.topic, list(model.topics))}",
-                "" if model.topics else "declare it below topics:",
-            )
-            continue
-        broker = brokers.get(consumer.topic)
-        if broker is not None:
-            settled.append(settle(name, consumer, model.topics[consumer.topic], broker, model))
-    return settled
-
-
-def _broker_of(name: str, topic: Topic, model: AppModel, report: Reporter) -> str | None:
-    if topic.broker is None and len(model.brokers) == 1:
-        return next(iter(model.brokers))
-    if topic.broker is None:
-        report.at(
-            ("topics", name),
-            f"topic {name!r} does not say its broker",
-            f"write broker: {' or '.join(model.brokers)}",
-        )
-        return None
-    if topic.broker not in model.brokers:
-        hint = did_you_mean(topic.broker, list(model.brokers))
-        report.at(("topics", name, "broker"), f"unknown broker {topic.broker!r}{hint}")
-        return None
-    return topic.broker
 
 
 def _check_columns(

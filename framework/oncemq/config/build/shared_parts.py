@@ -24,7 +24,7 @@ from oncemq.contracts.broadcast import Broadcast
 from oncemq.contracts.broker_queries import NamedMember
 from oncemq.engine.supervision.recycling import RecycleRule
 from oncemq.errors import ConfigError, OnceMQError
-from oncemq.ledger.coordination.broadcast import LedgerPositions
+from oncemq.ledger.coordination.broadcast import AT, LedgerPositions
 from oncemq.message.signed_history import LEAST_KEY, HistoryKeys
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import CONNECTIONS, TIMEOUT, make_client
@@ -251,7 +251,9 @@ def subscription_of(
         engine: the app's database, which keeps how far an instance, or a group, has read.
         clock: the source of time.
     """
-    positions = LedgerPositions(scope, engine, clock) if engine is not None else None
+    # Topics of one consumer are read independently of each other.
+    of_topic = f"{scope}{AT}{settled.topic}" if settled.fans_in else scope
+    positions = LedgerPositions(of_topic, engine, clock) if engine is not None else None
     broadcast = None
     if settled.instance and positions is not None:
         broadcast = Broadcast(settled.instance, positions)

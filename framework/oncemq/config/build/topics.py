@@ -54,7 +54,7 @@ def build_topics(
         claims: where large bodies lie, by topic.
         bodies: what checks bodies against the version that they name, by topic.
     """
-    consumed = {consumer.topic for consumer in model.consumers.values()}
+    consumed = {name for consumer in model.consumers.values() for name in consumer.topic_names}
     built = {}
     for name, topic in model.topics.items():
         if topic.unroutable == WhenUnroutable.DEAD_LETTER and model.database is None:

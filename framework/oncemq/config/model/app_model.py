@@ -19,6 +19,7 @@ from oncemq.config.model.fields import (
     Reference,
     SecretText,
     Text,
+    TopicsField,
     Url,
     Workers,
     one_of,
@@ -149,10 +150,25 @@ class Consumer(ConsumerOptions, Meaning):
     """A handler and the topic whose messages it receives."""
 
     model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": ["handler"]}, {"required": ["routes"]}]}
+        json_schema_extra={
+            "allOf": [
+                {"oneOf": [{"required": ["handler"]}, {"required": ["routes"]}]},
+                {"oneOf": [{"required": ["topic"]}, {"required": ["topics"]}]},
+            ]
+        }
     )
 
-    topic: Text = Field(description="The name of a topic below `topics`.", examples=["order.paid"])
+    topic: Text | None = Field(
+        None,
+        description="The name of a topic below `topics`. Instead of it, for several: `topics`.",
+        examples=["order.paid"],
+    )
+    topics: TopicsField | None = Field(
+        None,
+        description="Several topics, also of different brokers, instead of `topic`: a message that arrives by two of them takes "
+        "effect once. As a mapping: the group by topic.",
+        examples=[["orders", "orders_legacy"], {"orders": "loyalty", "orders_legacy": None}],
+    )
     handler: Reference | None = Field(
         None,
         description="Your function, as `module:name`. Instead of it: `routes`.",
@@ -196,6 +212,13 @@ class Consumer(ConsumerOptions, Meaning):
         "outermost first; those of the app are around them.",
         examples=[["audit:AuditRow"]],
     )
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """Return its topics, one or several, in order."""
+        if self.topics is not None:
+            return tuple(self.topics)
+        return () if self.topic is None else (self.topic,)
 
 
 class Broker(OpenSection):

@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from oncemq.config.model.accepts_section import AcceptsOption
-from oncemq.config.model.app_model import BROADCAST, AppModel, Consumer, Topic
+from oncemq.config.model.app_model import BROADCAST, AppModel, Consumer
+from oncemq.config.model.fields import BETWEEN, group_of
 from oncemq.config.model.routes_section import RoutesOption
 from oncemq.config.model.schemas_section import BodyVersionOption
 from oncemq.config.model.section import Section
@@ -54,7 +55,7 @@ class ConsumerSettings:
     """A consumer as it will run.
 
     Args:
-        name: the consumer's name.
+        name: the consumer's name; of several topics with the topic behind it, `count/orders`.
         topic: the topic's name.
         broker: the broker's name.
         group: the consumer group.
@@ -93,6 +94,8 @@ class ConsumerSettings:
         breakers: when it warns, slows down or pauses by itself.
         rate: how many messages a second it takes; None = as many as there are.
         instance: the name of this instance, which receives every message; empty where the group's members share them.
+        declared: the consumer's name in the file.
+        topics: all its topics, in order.
         by_route: the settings of messages for which a route says more than its handler, by the route's value.
         options: the topic's broker options.
         origins: the path in the file below which each field was found, by field name.
@@ -136,6 +139,8 @@ class ConsumerSettings:
     breakers: tuple[BreakerRule, ...]
     rate: RateRule | None
     instance: str
+    declared: str
+    topics: tuple[str, ...]
     by_route: Mapping[str, "ConsumerSettings"]
     options: dict[str, Any] = field(repr=False)
     origins: dict[str, Path] = field(repr=False)
@@ -167,13 +172,23 @@ class ConsumerSettings:
     @property
     def ledger_name(self) -> str:
         """Return its name in the ledger and in Redis: the first name it ever had, and the instance of a broadcast."""
-        return self._as_instance(self.formerly[0] if self.formerly else self.name)
+        return self._as_instance(self.formerly[0] if self.formerly else self.declared)
 
     @property
     def other_names(self) -> tuple[str, ...]:
         """Return its further names, under which data may be left."""
-        names = (*self.formerly[1:], self.name) if self.formerly else ()
+        names = (*self.formerly[1:], self.declared) if self.formerly else ()
         return tuple(self._as_instance(name) for name in names)
+
+    @property
+    def fans_in(self) -> bool:
+        """Return whether it is one of several topics of its consumer."""
+        return self.name != self.declared
+
+    @property
+    def place(self) -> int:
+        """Return which of its consumer's topics it reads, from 0."""
+        return self.topics.index(self.topic)
 
     @property
     def kind(self) -> UnitKind:
@@ -187,7 +202,7 @@ class ConsumerSettings:
         """Return the path in the file of `where`: `strategies[0].keep`, or from topic, broker or database on."""
         steps = parse_where(where)
         if not steps:
-            return ("consumers", self.name)
+            return ("consumers", self.declared)
         if steps == ("instance",):
             return steps
         roots: dict[str | int, Path] = {
@@ -197,7 +212,7 @@ class ConsumerSettings:
         }
         if len(steps) > 1 and steps[0] in roots:
             return (*roots[steps[0]], *steps[1:])
-        return (*self.origins.get(str(steps[0]), ("consumers", self.name)), *steps)
+        return (*self.origins.get(str(steps[0]), ("consumers", self.declared)), *steps)
 
 
 def _function_text(handler: Any) -> str:
@@ -281,27 +296,27 @@ def _merged(rule: DeclaredRule, usual: RetryPolicy) -> RetryPolicy:
     return replace(usual, **rule.model_dump(include={"attempts", "immediate"}, exclude_none=True), **pauses)
 
 
-def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppModel) -> ConsumerSettings:
-    """Return the consumer's settings: its own, else its topic's, else the defaults; and those of its routes."""
+def settle(name: str, consumer: Consumer, topic_name: str, broker: str, model: AppModel) -> ConsumerSettings:
+    """Return the consumer's settings for one of its topics: its own, else the topic's, else the defaults; and its routes'."""
     sources: list[tuple[Path, Section | None]] = [
         (("consumers", name), consumer),
-        (("topics", consumer.topic), topic),
+        (("topics", topic_name), model.topics[topic_name]),
         (("defaults",), model.defaults),
     ]
-    own = _settled(name, consumer, topic, broker, model, sources)
+    own = _settled(name, consumer, topic_name, broker, model, sources)
     if consumer.routes is None or not consumer.routes.different:
         return own
     found: dict[str, ConsumerSettings] = {}
     for value, route in consumer.routes.different.items():
         place = ("consumers", name, *consumer.routes.path(value))
-        found[value] = _settled(name, consumer, topic, broker, model, [(place, route), *sources])
+        found[value] = _settled(name, consumer, topic_name, broker, model, [(place, route), *sources])
     return replace(own, by_route=found)
 
 
 def _settled(
     name: str,
     consumer: Consumer,
-    topic: Topic,
+    topic_name: str,
     broker: str,
     model: AppModel,
     places: Sequence[tuple[Path, Section | None]],
@@ -314,12 +329,15 @@ def _settled(
     formerly = consumer.formerly or ()
     usual = sources.retry()
     rate: RateRule | None = sources.first("rate")
-    sources.origins["options"] = ("topics", consumer.topic)
+    sources.origins["options"] = ("topics", topic_name)
+    group = consumer.group or f"{model.app}-{formerly[0] if formerly else name}"
+    if consumer.topics is not None:
+        group = consumer.topics[topic_name] or consumer.group or group_of(group, topic_name)
     return ConsumerSettings(
-        name=name,
-        topic=consumer.topic,
+        name=name if consumer.topics is None else f"{name}{BETWEEN}{topic_name}",
+        topic=topic_name,
         broker=broker,
-        group=consumer.group or f"{model.app}-{formerly[0] if formerly else name}",
+        group=group,
         handler=consumer.handler,
         accepts=consumer.accepts,
         body_version=topic.body_version,
@@ -354,8 +372,10 @@ def _settled(
         breakers=tuple(sources.breakers()),
         rate=rate,
         instance=(model.instance or "") if consumer.mode == BROADCAST else "",
+        declared=name,
+        topics=consumer.topic_names,
         by_route={},
-        options=topic.options,
+        options=model.topics[topic_name].options,
         origins=sources.origins,
     )
 

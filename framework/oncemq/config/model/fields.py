@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import PlainValidator, WithJsonSchema
 
@@ -17,6 +17,10 @@ _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10*
 _BYTES = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(" + "|".join(_UNITS) + ")")
 VARIABLE = {"type": "string", "pattern": r"\$\{"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+BETWEEN: Final = "/"
+"""Between a consumer and one of its topics: `count/orders`."""
+_TOPICS_EXAMPLE: Final = "write topics: [orders, orders_legacy]"
+_NOT_IN_GROUPS: Final = re.compile(r"[^A-Za-z0-9_-]")
 _EXCEPTION = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)*")
 _OBJECT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -162,6 +166,28 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(text(part) for part in parts)
 
 
+def _topics(value: Any) -> dict[str, str | None]:
+    """Return the groups by topic; None where it is the usual one."""
+    if isinstance(value, Mapping):
+        found = [(text(name), None if group is None else text(group)) for name, group in value.items()]
+    elif isinstance(value, list | tuple):
+        found = [(text(name), None) for name in value]
+    else:
+        raise WrongValue("should be a list of topics", f"{_TOPICS_EXAMPLE}; or topic: for a single one")
+    if not found:
+        raise WrongValue("names no topic", _TOPICS_EXAMPLE)
+    names = [name for name, _ in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise WrongValue(f"names {twice!r} twice", "keep it once")
+    return dict(found)
+
+
+def group_of(usual: str, topic: str) -> str:
+    """Return the group in which a consumer of several topics reads this one, in characters that every broker takes."""
+    return f"{usual}-{_NOT_IN_GROUPS.sub('-', topic)}"
+
+
 def reference(value: Any) -> Any:
     """Return `value` if it names a Python object as `module:name`, or is a function or class."""
     if callable(value):
@@ -287,6 +313,24 @@ Share = Annotated[
 ]
 Expressions = Annotated[tuple[str, ...], PlainValidator(_expressions), WithJsonSchema(_EXPRESSION_SCHEMA)]
 Names = Annotated[tuple[str, ...], PlainValidator(_names), WithJsonSchema(_EXPRESSION_SCHEMA)]
+TopicsField = Annotated[
+    dict[str, str | None],
+    PlainValidator(_topics),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True},
+                {
+                    "type": "object",
+                    "additionalProperties": {"type": ["string", "null"]},
+                    "minProperties": 1,
+                    "description": "The group by topic; null = the usual one, `app-consumer-topic`.",
+                },
+                VARIABLE,
+            ]
+        }
+    ),
+]
 Reference = Annotated[
     Any, PlainValidator(reference), WithJsonSchema({"type": "string", "examples": ["handlers:award_points"]})
 ]

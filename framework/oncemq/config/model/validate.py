@@ -33,7 +33,7 @@ def validate(tree: Fields, problems: Problems) -> AppModel | None:
 
 
 def _check_handlers(tree: Fields, problems: Problems) -> None:
-    """Report consumers that have no handler, or two ways to find one."""
+    """Report consumers that have no handler or topic, or two ways to find one."""
     consumers = tree.fields.get("consumers")
     for key, consumer in consumers.fields.items() if isinstance(consumers, Fields) else ():
         if not isinstance(consumer, Fields):
@@ -50,6 +50,19 @@ def _check_handlers(tree: Fields, problems: Problems) -> None:
                 consumer.key_position("routes"),
                 "`routes` and `handler` exclude each other",
                 "write the handler of all other messages as otherwise: below routes",
+            )
+        topic, topics = (_is_written(consumer, name) for name in ("topic", "topics"))
+        if not topic and not topics:
+            problems.add(
+                key_position(tree, ("consumers", key)),
+                "`topic` is missing",
+                "write topic: order.paid",
+            )
+        if topic and topics:
+            problems.add(
+                consumer.key_position("topics"),
+                "`topics` and `topic` exclude each other",
+                "write all of them as topics: [orders, orders_legacy]",
             )
 
 

@@ -16,7 +16,7 @@ from oncemq.ledger.messages.outbox_refused import Chosen
 from oncemq.ledger.records import claims
 from oncemq.operate import auditing, outbox
 from oncemq.operate.auditing import Operator, Trail
-from oncemq.operate.brokers import chosen_consumers
+from oncemq.operate.brokers import chosen_consumers, one_each
 from oncemq.operate.reconciling import KNOWN, reconciled
 
 _MOST: Final = 100
@@ -31,13 +31,15 @@ def waiting(request: Request) -> Response:
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
             for consumer in plan.consumers:
                 mine = {"consumer": consumer.name}
-                parked = parking.listed(connection, consumer.scope, _MOST)
+                parked = parking.listed(connection, consumer.scope, _MOST, consumer.only_topic)
                 found.parked += [mine | row for row in parked]
+                if consumer not in one_each(plan.consumers):
+                    continue
                 doubtful = claims.listed_in_doubt(connection, consumer.scope, plan.clock.now(), _MOST)
                 found.claims += [mine | row for row in doubtful]
-                for row in (*found.parked, *found.claims):
-                    if row["consumer"] == consumer.name and row.get("reason"):
-                        row["reason"] = consumer.redact(str(row["reason"]))
+            for row in (*found.parked, *found.claims):
+                if row.get("reason"):
+                    row["reason"] = plan.redact(str(row["reason"]))
             found.refused += outbox_refused.listed(connection, plan.name, Chosen(), _MOST)
             found.later += delayed.listed(connection, plan.name, Chosen(), _MOST)
     values = {"found": found, "most": _MOST}
@@ -62,7 +64,7 @@ def answer(request: Request, form: Form) -> Response:
     if known is None or not identity:
         raise WrongParameter("answer and identity are missing")
     trail = Trail(site.plan, Operator(request.state.user, text(form, "why")), "reconcile")
-    consumers = chosen_consumers(site.plan, text(form, "consumer"))
+    consumers = one_each(chosen_consumers(site.plan, text(form, "consumer")))
     reconciled(site.plan, consumers, trail, identity=identity, answer=KNOWN[known])
     return _again(request)
 
@@ -86,7 +88,7 @@ def decide(request: Request, form: Form) -> Response:
 def audit(request: Request) -> Response:
     """Show the latest changes that operators made."""
     site: Site = request.app.state.site
-    names = {each.scope: each.name for each in site.plan.consumers}
+    names = {each.scope: each.called for each in site.plan.consumers}
     rows = []
     if site.plan.engine is not None:
         key = text(request.query_params, "key") or None

@@ -13,6 +13,7 @@ from oncemq.dashboard.rendering import page
 from oncemq.dashboard.site import Site
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import OnceMQError
+from oncemq.operate.brokers import one_each
 
 MOST: Final = 200
 """Locks of a consumer that are shown."""
@@ -24,7 +25,7 @@ def show(request: Request) -> Response:
     rows: list[dict[str, Any]] = []
     problems: list[str] = []
     cut = taken = False
-    for consumer in site.plan.consumers:
+    for consumer in one_each(site.plan.consumers):
         for using in _locking(consumer):
             taken = True
             try:
@@ -35,7 +36,7 @@ def show(request: Request) -> Response:
             cut |= not found.complete
             rows += [
                 {
-                    "consumer": consumer.name,
+                    "consumer": consumer.called,
                     "lock": held.name,
                     "kind": held.kind,
                     "owner": held.owner,

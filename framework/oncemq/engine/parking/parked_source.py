@@ -117,6 +117,7 @@ class ParkedMessages:
         understand: fills in a delivery's envelope, key and payload.
         queued: returns the deliveries waiting for this process's workers; each of them will be decided.
         running: returns the deliveries held by workers.
+        topic: takes only messages of this topic, whose consumer has others, too; None = all.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class ParkedMessages:
         understand: Callable[[Delivery], None],
         queued: Callable[[], Iterable[Delivery]] = tuple,
         running: Callable[[], Iterable[Delivery]] = tuple,
+        topic: str | None = None,
     ) -> None:
         self.consumer = consumer
         self._engine = engine
@@ -138,11 +140,24 @@ class ParkedMessages:
         self._understand = understand
         self._queued = queued
         self._running = running
+        self._topic = topic
+
+    @property
+    def name(self) -> str:
+        """Return what tells its background tasks from those of other consumers and topics."""
+        return self.consumer if self._topic is None else f"{self.consumer}/{self._topic}"
 
     # Taking
 
     def take(self, connection: Connection, ids: Sequence[int], *, doubtful: bool = False) -> list[Delivery]:
-        """Lease rows and return their deliveries, in order; `doubtful` ones may have killed a process."""
+        """Lease rows and return their deliveries, in order; `doubtful` ones may have killed a process.
+
+        Those of another topic are due at once: the consumer of that topic reads them as its broker's and settles them there.
+        """
+        if self._topic is not None and (others := parking.in_other_topics(connection, ids, self._topic)):
+            now = self.clock.now()
+            parking.wake(connection, others, now, now + LEASE)
+            ids = [id_ for id_ in ids if id_ not in others]
         rows = parking.take(connection, ids, self.clock.now() + LEASE)
         return [self._delivery(row, doubtful=doubtful) for row in rows]
 
@@ -154,12 +169,12 @@ class ParkedMessages:
         """
         # In this order: deliveries taken from the queue meanwhile are in both.
         ours = self.queued() | self._rows(self._running())
-        ids = parking.due(connection, self.consumer, self.clock.now(), _SWEEP, ours)
+        ids = parking.due(connection, self.consumer, self.clock.now(), _SWEEP, ours, self._topic)
         return self.take(connection, ids, doubtful=True)
 
     def any_due(self, dialect: Dialect) -> ColumnElement[bool]:
         """Return the condition under which `sweep` may find messages."""
-        return parking.due_exists(dialect, self.consumer, self.clock.now())
+        return parking.due_exists(dialect, self.consumer, self.clock.now(), self._topic)
 
     def queued(self) -> set[int]:
         """Return the rows whose deliveries wait for this process's workers."""
@@ -179,7 +194,7 @@ class ParkedMessages:
     def count(self) -> int:
         """Return the number of waiting messages."""
         with self._engine.connect() as connection:
-            return parking.count(connection, self.consumer)
+            return parking.count(connection, self.consumer, self._topic)
 
     # Settling
 

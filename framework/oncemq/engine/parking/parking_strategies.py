@@ -66,7 +66,9 @@ def parking_of(
     parks = plan.hold_key or any(strategy.parks for strategy in plan.strategies_on(0))
     if engine is None or not (parks or kind is InstanceMessages):
         return None
-    return kind(plan.scope, engine, clock, adapter, plan.subscription, understand, queued, running)
+    return kind(
+        plan.scope, engine, clock, adapter, plan.subscription, understand, queued, running, plan.only_topic
+    )
 
 
 class ParkedRows(Strategy):

@@ -44,5 +44,5 @@ def sweeps(messages: ParkedMessages | None, gate: PauseGate, scheduler: Schedule
     if messages is None:
         return []
     sweep = Sweep(messages, gate, scheduler)
-    name = f"parked {messages.consumer}"
+    name = f"parked {messages.name}"
     return [UpkeepTask(name, EVERY, sweep, everywhere=True, pace=PACE, wanted=sweep.wanted)]

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Identity,
     Index,
@@ -84,6 +85,7 @@ def letters(
     ids: Collection[str] | None = None,
     *,
     after: str | None = None,
+    topic: str | None = None,
 ) -> Iterator[DeadLetter]:
     """Yield the dead letters of a consumer, oldest first; only one is in memory at a time.
 
@@ -95,8 +97,9 @@ def letters(
         consumer: the ledger scope.
         ids: only these, which are looked up; None = all.
         after: only those behind this one, which need not exist any more.
+        topic: only those of this topic; None = all.
     """
-    for number in chain.from_iterable(_parts(connection, consumer, (_T.id,), ids, after)):
+    for number in chain.from_iterable(_parts(connection, _mine(consumer, topic), (_T.id,), ids, after)):
         row = connection.execute(select(TABLE).where(_T.id == number.id)).one_or_none()
         if row is not None:
             yield _letter(row, row.body)
@@ -108,6 +111,7 @@ def heads(
     ids: Collection[str] | None = None,
     *,
     after: str | None = None,
+    topic: str | None = None,
     whole: Callable[[Mapping[str, str]], bool],
 ) -> Iterator[DeadLetter]:
     """Yield the dead letters of a consumer with empty bodies, oldest first: many of them in one statement, a few in memory.
@@ -117,9 +121,10 @@ def heads(
         consumer: the ledger scope.
         ids: only these, which are looked up; None = all.
         after: only those behind this one, which need not exist any more.
+        topic: only those of this topic; None = all.
         whole: whether one with these headers is to have its body.
     """
-    for row in chain.from_iterable(_parts(connection, consumer, _HEAD, ids, after)):
+    for row in chain.from_iterable(_parts(connection, _mine(consumer, topic), _HEAD, ids, after)):
         letter = _letter(row, b"")
         if whole(letter.message.headers):
             body = connection.scalar(select(_T.body).where(_T.id == row.id))
@@ -129,12 +134,11 @@ def heads(
 
 def _parts(
     connection: Connection,
-    consumer: str,
+    mine: ColumnElement[bool],
     columns: Sequence[Column[Any]],
     ids: Collection[str] | None,
     after: str | None,
 ) -> Iterator[Sequence[Row[Any]]]:
-    mine = _T.consumer == consumer
     if ids is not None:
         mine &= _T.id.in_(_numbers_of(ids))
     last = connection.scalar(select(func.max(_T.id)).where(mine))
@@ -152,10 +156,15 @@ def _letter(row: Any, body: bytes) -> DeadLetter:
     return DeadLetter(f"{ID_PREFIX}{row.id}", unpacked(row, body), row.dead_at)
 
 
-def count(connection: Connection, consumer: str) -> int:
-    """Return how many dead letters of a consumer are kept here."""
-    found = connection.scalar(select(func.count()).select_from(TABLE).where(_T.consumer == consumer))
+def count(connection: Connection, consumer: str, topic: str | None = None) -> int:
+    """Return how many dead letters of a consumer are kept here, of one topic or all."""
+    found = connection.scalar(select(func.count()).select_from(TABLE).where(_mine(consumer, topic)))
     return int(found or 0)
+
+
+def _mine(consumer: str, topic: str | None) -> ColumnElement[bool]:
+    mine = _T.consumer == consumer
+    return mine if topic is None else mine & (_T.topic == topic)
 
 
 def remove(connection: Connection, consumer: str, ids: Collection[str]) -> int:

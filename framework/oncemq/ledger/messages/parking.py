@@ -164,20 +164,35 @@ def remove(connection: Connection, ids: Collection[int]) -> None:
 
 
 def due(
-    connection: Connection, consumer: str, now: datetime, limit: int, besides: Collection[int] = ()
+    connection: Connection,
+    consumer: str,
+    now: datetime,
+    limit: int,
+    besides: Collection[int] = (),
+    topic: str | None = None,
 ) -> list[int]:
-    """Lock rows that are due by our clock and by the database's, skipping locked ones, and `besides`."""
+    """Lock rows that are due by our clock and by the database's, skipping locked ones, `besides`, and those of other topics."""
     over = _over(connection.dialect, now)
-    rows = select(_T.id).where(_T.consumer == consumer, over).order_by(_T.due_at, _T.id)
+    rows = select(_T.id).where(*in_topic(consumer, topic), over).order_by(_T.due_at, _T.id)
     if besides:
         rows = rows.where(not_among(connection, _T.id, BigInteger(), sorted(besides)))
     rows = rows.limit(limit).with_for_update(skip_locked=can_skip_locked(connection))
     return list(connection.execute(rows).scalars())
 
 
-def due_exists(dialect: Dialect, consumer: str, now: datetime) -> ColumnElement[bool]:
+def due_exists(
+    dialect: Dialect, consumer: str, now: datetime, topic: str | None = None
+) -> ColumnElement[bool]:
     """Return the condition under which `due` may find rows."""
-    return exists().where(_T.consumer == consumer, _over(dialect, now))
+    return exists().where(*in_topic(consumer, topic), _over(dialect, now))
+
+
+def in_other_topics(connection: Connection, ids: Collection[int], topic: str) -> list[int]:
+    """Return those of these rows whose messages came by other topics."""
+    if not ids:
+        return []
+    rows = select(_T.id).where(_T.id.in_(sorted(ids)), _T.topic != topic)
+    return list(connection.execute(rows).scalars())
 
 
 def _over(dialect: Dialect, now: datetime) -> ColumnElement[bool]:
@@ -197,6 +212,13 @@ def postpone(connection: Connection, ids: Collection[int], due_at: datetime | No
     """Park rows again: until they get their turn, or until `due_at`."""
     if ids:
         connection.execute(update(TABLE).where(_T.id.in_(sorted(ids))).values(due_at=due_at))
+
+
+def wake(connection: Connection, ids: Collection[int], now: datetime, leased_until: datetime) -> None:
+    """Make rows due that wait for longer than a lease lasts: those that are leased become due by themselves."""
+    if ids:
+        waits = _T.due_at.is_(None) | (_T.due_at > leased_until)
+        connection.execute(update(TABLE).where(_T.id.in_(sorted(ids)), waits).values(due_at=now))
 
 
 def wait_behind(connection: Connection, ids: Collection[int]) -> None:
@@ -254,6 +276,7 @@ def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
     """Return the parked messages of a key, of every consumer, in order; without bodies, of the headers only the trace."""
     shown = [
         _T.consumer,
+        _T.topic,
         _T.key,
         _T.number,
         _T.identity,
@@ -272,10 +295,12 @@ def _with_trace(row: dict[str, object]) -> dict[str, object]:
     return {**row, **trace_of(headers)}
 
 
-def listed(connection: Connection, consumer: str, limit: int) -> list[dict[str, object]]:
-    """Return a consumer's parked messages, the longest waiting first; without bodies."""
+def listed(
+    connection: Connection, consumer: str, limit: int, topic: str | None = None
+) -> list[dict[str, object]]:
+    """Return a consumer's parked messages, of one topic or all, the longest waiting first; without bodies."""
     shown = [_T.key, _T.number, _T.identity, _T.attempt, _T.parked_at, _T.due_at, _T.reason]
-    rows = select(*shown).where(_T.consumer == consumer).order_by(_T.parked_at, _T.id).limit(limit)
+    rows = select(*shown).where(*in_topic(consumer, topic)).order_by(_T.parked_at, _T.id).limit(limit)
     return [dict(row) for row in connection.execute(rows).mappings()]
 
 
@@ -291,10 +316,22 @@ def numbers(connection: Connection, consumer: str, key: str) -> list[tuple[int, 
     return spans
 
 
-def count(connection: Connection, consumer: str) -> int:
-    """Return the number of parked messages of a consumer."""
-    rows = select(func.count()).select_from(TABLE).where(_T.consumer == consumer)
+def count(connection: Connection, consumer: str, topic: str | None = None) -> int:
+    """Return the number of parked messages of a consumer, of one topic or all."""
+    rows = select(func.count()).select_from(TABLE).where(*in_topic(consumer, topic))
     return int(connection.execute(rows).scalar_one())
+
+
+def besides(connection: Connection, consumer: str, topics: Collection[str]) -> dict[str, int]:
+    """Return the number of a consumer's parked messages of other topics than these, by topic."""
+    rows = select(_T.topic, func.count()).where(_T.consumer == consumer, _T.topic.not_in(sorted(topics)))
+    return {topic: int(count) for topic, count in connection.execute(rows.group_by(_T.topic))}
+
+
+def in_topic(consumer: str, topic: str | None) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of a consumer's rows, of one topic or all."""
+    mine = _T.consumer == consumer
+    return (mine,) if topic is None else (mine, _T.topic == topic)
 
 
 def _of(connection: Connection, consumer: str, keys: Collection[str]) -> tuple[ColumnElement[bool], ...]:

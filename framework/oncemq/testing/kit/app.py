@@ -338,7 +338,7 @@ class TestApp:
         return [
             AppDeadLetter.of(owner, letter)
             for owner in plan.consumers
-            if consumer in (None, owner.name)
+            if consumer in (None, owner.name, owner.called)
             for letter in letters_of(plan, plan.adapters[owner.broker], owner).all()
         ]
 

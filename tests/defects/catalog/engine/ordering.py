@@ -6,8 +6,42 @@ SCHEDULER = "framework/oncemq/engine/consumer/scheduler.py"
 SCHEDULING = "tests/unit/engine/consumer/test_scheduler.py"
 ROUTES = "tests/unit/handler/test_route_settings.py"
 PARTITIONS = "tests/suites/rabbitmq/test_partitions.py"
+TOPICS = "tests/unit/engine/consumer/test_several_topics.py"
+PARKED = "framework/oncemq/engine/parking/parked_source.py"
 
 DEFECTS = (
+    Defect(
+        "turn-given-to-another-topic",
+        "A parked message whose turn has come is run by the workers of its own topic, which read it as it was meant.",
+        [Edit(PARKED, "if self._topic is not None and (others", "if self._topic is False and (others")],
+        [f"{TOPICS}::test_a_message_that_waits_for_one_of_the_other_topic_is_applied_after_it"],
+    ),
+    Defect(
+        "woken-topic-sleeps-on",
+        "A message of another topic whose turn has come is due at once.",
+        [Edit(PARKED, "            parking.wake(connection, others, now, now + LEASE)\n", "")],
+        [f"{TOPICS}::test_a_message_that_waits_for_one_of_the_other_topic_is_applied_after_it"],
+    ),
+    Defect(
+        "topics-with-unlike-identities",
+        "Topics of one consumer have identities of the same parts, or one message would take effect once for each.",
+        [
+            Edit(
+                "framework/oncemq/config/build/consumers/settling.py",
+                "if _parts(first) != _parts(other):",
+                "if False:",
+            )
+        ],
+        [
+            f"{TOPICS}::test_what_cannot_be_promised_is_refused[options8-has 1 part(s) in topic 'orders' and 2 in 'orders.old']"
+        ],
+    ),
+    Defect(
+        "workers-of-topics-share-a-recorder",
+        "Each worker has a flight recorder of its own, also where a consumer's topics have one scope.",
+        [Edit("framework/oncemq/engine/consumer_runtime.py", "plan.place * _SEATS + number", "number")],
+        [f"{TOPICS}::test_the_workers_of_each_topic_have_recorders_of_their_own"],
+    ),
     Defect(
         "key-with-two-owners",
         "A key has one owner at a time: a second worker cannot break its order.",

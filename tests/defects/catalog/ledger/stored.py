@@ -134,8 +134,8 @@ _PARKING = (
         [
             Edit(
                 "framework/oncemq/engine/parking/parked_source.py",
-                "parking.due(connection, self.consumer, self.clock.now(), _SWEEP, ours)",
-                "parking.due(connection, self.consumer, self.clock.now(), _SWEEP)",
+                "parking.due(connection, self.consumer, self.clock.now(), _SWEEP, ours, self._topic)",
+                "parking.due(connection, self.consumer, self.clock.now(), _SWEEP, (), self._topic)",
             )
         ],
         [f"{PARKING_TESTS}::test_what_a_process_has_in_hand_is_not_swept[sqlite]"],

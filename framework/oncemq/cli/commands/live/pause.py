@@ -73,4 +73,6 @@ def _chosen(
     if everything == (consumer is not None):
         raise click.UsageError("say which: CONSUMER; or --all for every one, without it")
     plan = opened_ledger(files, _NO_LEDGER)
-    return plan, chosen_consumers(plan, consumer)
+    scopes = {each.scope for each in chosen_consumers(plan, consumer)}
+    # A pause is a consumer's, with all of its topics.
+    return plan, [each for each in plan.consumers if each.scope in scopes]

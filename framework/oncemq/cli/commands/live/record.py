@@ -144,6 +144,10 @@ def _report(found: Recorded, target: ConsumerPlan, file: Path, output: Output) -
 
 def _target(loaded: LoadedApp, name: str | None) -> ConsumerPlan:
     found = chosen_consumers(loaded.plan, name)
+    if len(found) == 1 and found[0].fans_in:
+        raise click.UsageError(
+            f"{found[0].called} has several topics, and a recording is of one: it cannot be recorded"
+        )
     if len(found) != 1:
         names = ", ".join(each.name for each in loaded.plan.consumers)
         raise click.UsageError(f"say which --consumer: {names}")

@@ -51,7 +51,7 @@ def audit(
     """
     plan = opened_ledger(files, "keeps no audit trail")
     scope = None if consumer is None else chosen_consumers(plan, consumer)[0].scope
-    names = {each.scope: each.name for each in plan.consumers}
+    names = {each.scope: each.called for each in plan.consumers}
     found = auditing.changes(plan, limit, consumer=scope, key=key, since=since)
     rows = [{**asdict(change), "consumer": names.get(change.consumer, "")} for change in found]
     Output(as_json=as_json).rows(COLUMNS, rows, none="no changes")

@@ -18,7 +18,7 @@ from oncemq.config import load
 from oncemq.errors import LedgerError
 from oncemq.ledger.records.forgetting import BATCH, Choice
 from oncemq.operate.auditing import Operator
-from oncemq.operate.brokers import chosen_consumers
+from oncemq.operate.brokers import chosen_consumers, one_each
 from oncemq.operate.forgetting import Forgetting
 
 COLUMNS = {
@@ -75,7 +75,7 @@ def forget(
     """
     _insist_on_choice(keys, consumer, since, until)
     plan = load(files).plan
-    consumers = chosen_consumers(plan, consumer)
+    consumers = one_each(chosen_consumers(plan, consumer))
     if plan.engine is not None:
         opened(plan)
     asked = [Forgetting(plan, target, Choice(keys, since, until)) for target in consumers]

@@ -110,7 +110,7 @@ def _purged(plan: AppPlan, consumer: ConsumerPlan, age: timedelta, trail: Trail)
         step.count = sum(counts.values())
     if consumer.generations is not None:
         counts["generations"] = sum(_expired(engine, consumer, age) for engine in plan.engines)
-    waiting = sum(_parked(engine, consumer.scope) for engine in plan.engines)
+    waiting = sum(_parked(engine, consumer) for engine in plan.engines)
     return {"consumer": consumer.name, "older_than": format_duration(age), **counts, "parked": waiting}
 
 
@@ -121,9 +121,9 @@ def _expired(engine: Engine, consumer: ConsumerPlan, age: timedelta) -> int:
     return count
 
 
-def _parked(engine: Engine, scope: str) -> int:
+def _parked(engine: Engine, consumer: ConsumerPlan) -> int:
     with engine.connect() as connection:
-        return parking.count(connection, scope)
+        return parking.count(connection, consumer.scope, consumer.only_topic)
 
 
 def _emptied(plan: AppPlan, engine: Engine, aged: Aged, consumer: ConsumerPlan, age: timedelta) -> int:
