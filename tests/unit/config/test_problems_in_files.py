@@ -242,10 +242,10 @@ def test_a_missing_database_driver_says_the_install_line(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["retry", "limits", "strategies", "topic"])
 def test_a_consumer_may_be_called_like_a_field(tmp_path, name):
     """What is wrong below a name of one's own choice is told by that place's own fields."""
-    text = BASE.replace("count: {topic: orders,", f"{name}: {{brokers: orders,")
+    text = BASE.replace("count: {topic: orders,", f"{name}: {{subject: orders,")
     missing, unknown = sorted(problems(tmp_path, text), key=lambda line: "unknown" in line)
     assert "`topic` is missing" in missing
-    assert "there is no 'brokers' here" in unknown
+    assert "there is no 'subject' here" in unknown
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
     ("ttl result_ttl retention expire expires dedup_ttl", "write keep: 7d"),
     ("batch_size max_batch max_batch_size max_records max_poll_records", "write batch: {limit: 500}"),
     ("function func callback task actor target subscriber listener", "write handler: module:name"),
-    ("topic_name channel subject stream topics", "write topic: and the name of a topic below topics:"),
+    ("topic_name channel subject stream", "write topic: and the name of a topic below topics:"),
     ("consumer_group group_id group_name subscription durable_name", "write group:"),
     ("strategy", "write strategies: [unique_key]"),
     ("middleware interceptors hooks filters plugins", "write middlewares: [module:Class]"),
