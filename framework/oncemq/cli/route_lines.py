@@ -6,6 +6,7 @@ from typing import Any
 from oncemq.asyncapi.values import named
 from oncemq.common.durations import format_duration
 from oncemq.config.model.consumer_settings import ConsumerSettings
+from oncemq.config.model.strategy_list import StrategyChoice
 from oncemq.retry.backoff import RetryPolicy
 
 
@@ -28,9 +29,14 @@ def tries(policy: RetryPolicy) -> str:
     return f"{policy.attempts} attempts within {format_duration(policy.horizon())}"
 
 
+def _strategy(choice: StrategyChoice) -> str:
+    """Return its name, with the names of its options: by them alone it may differ."""
+    return f"{choice.name} ({', '.join(choice.options)})" if choice.options else choice.name
+
+
 def _parts(different: Mapping[str, Any], errors: Iterable[str]) -> Iterator[str]:
     if "strategies" in different:
-        yield " + ".join(choice.name for choice in different["strategies"])
+        yield " + ".join(map(_strategy, different["strategies"]))
     if "retry" in different:
         yield tries(different["retry"])
         yield from errors

@@ -168,7 +168,7 @@ def test_what_differs_by_route_is_told(command: str, tmp_path: Path, monkeypatch
     (tmp_path / "route_handlers.py").write_text(text)
     shown = run_program(command).stdout
     assert [line.strip() for line in shown.splitlines() if line.strip().startswith("route ")] == [
-        "route order.cancelled: redis_lock + unique_key, 3 attempts within 6s, ValueError 1 attempt",
+        "route order.cancelled: redis_lock (name) + unique_key, 3 attempts within 6s, ValueError 1 attempt",
         "route stock.moved: 1 attempt, key body.sku, version body.n, identity body.sku, body.n",
         "route order.sent: schema route_handlers:Order",
     ]
