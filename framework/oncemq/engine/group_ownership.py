@@ -5,11 +5,12 @@ one message are applied by both. A column that a strategy decides by belongs to 
 the first consumer changes it, and another one would find every message done.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.contracts.broker_queries import NamingAdapter, names_of
@@ -25,6 +26,8 @@ from oncemq.ledger.database.connect import place as where_is
 from oncemq.ledger.generations import rotation
 from oncemq.ledger.messages import parking
 from oncemq.ledger.renames import Left
+
+T = TypeVar("T")
 
 _COLUMN: Final = "column "
 """Prefix of the names of columns; never of a queue or group."""
@@ -221,9 +224,9 @@ def _stranded(plan: AppPlan) -> Iterator[str]:
         if consumer.fans_in:
             topics.setdefault(consumer.scope, []).append(consumer)
     for scope, parts in topics.items():
+        ask = partial(parking.besides, consumer=scope, topics=[part.subscription.topic for part in parts])
         for engine in plan.engines:
-            with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-                left = parking.besides(connection, scope, [part.subscription.topic for part in parts])
+            left = _asked(plan, engine, ask, dict[str, int]())
             for topic, count in left.items():
                 yield (
                     f"{parts[0].called}: {count} parked message(s) of topic {topic!r} wait in the ledger, and no consumer reads that "
@@ -247,7 +250,7 @@ def unseen_rows(plan: AppPlan) -> list[str]:
         if consumer.place:
             continue  # its rows are those of the consumer's first topic
         for engine, found in ledger_moves(plan, consumer):
-            if _has_left(plan, engine, found):
+            if _asked(plan, engine, found.left, False):
                 lines.append(
                     f"consumer {consumer.name}: the ledger in {where_is(engine)} has {found.what}s of it, and {found.target} is "
                     "read instead: messages that took effect might run again – run "
@@ -256,15 +259,15 @@ def unseen_rows(plan: AppPlan) -> list[str]:
     return lines
 
 
-def _has_left(plan: AppPlan, engine: Engine, found: LedgerMove) -> bool:
+def _asked(plan: AppPlan, engine: Engine, ask: Callable[[Connection], T], without: T) -> T:
+    """Return what a database answers; `without` from a shard that is away, which blocks only its own keys."""
     try:
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-            return found.left(connection)
+            return ask(connection)
     except SQLAlchemyError:
-        # An unavailable shard blocks only its own keys.
         if plan.layout is None:
             raise
-        return False
+        return without
 
 
 def _columns(plan: AppPlan, consumer: ConsumerPlan) -> list[str]:

@@ -5,12 +5,13 @@ from defects.defect import Defect, Edit
 RABBIT_LETTERS = "adapters/oncemq_adapters/rabbitmq/publishing/dead_letters.py"
 GROUPS = "tests/unit/cli/commands/test_groups.py"
 RABBIT_SUITE = "tests/suites/rabbitmq/test_dead_letters.py"
-
 JUDGE = "framework/oncemq/schemas/judge.py"
 JUDGED = "tests/unit/schemas/test_judge.py"
 DOCUMENT = "tests/unit/asyncapi/test_document.py"
 FOLLOWING = "framework/oncemq/engine/ordered_pauses.py"
 PAUSES = "tests/unit/engine/test_ordered_pauses.py"
+STOPPING = "framework/oncemq/engine/stop_conditions.py"
+STOPS = "tests/unit/engine/test_stop_conditions.py"
 
 AUDITING = "framework/oncemq/operate/auditing.py"
 AUDIT = "tests/unit/cli/test_audit.py"
@@ -312,40 +313,36 @@ DEFECTS = (
         "A run that was never subscribed does not end well.",
         [
             Edit(
-                "framework/oncemq/engine/stop_conditions.py",
+                STOPPING,
                 "live = all(row.live for row in rows)",
                 "live = True",
             )
         ],
-        ["tests/unit/engine/test_stop_conditions.py::test_a_run_without_a_subscription_does_not_end_well"],
+        [f"{STOPS}::test_a_run_without_a_subscription_does_not_end_well"],
     ),
     Defect(
         "idle-while-retries-wait",
         "A run waits for what it has sent on for a retry.",
         [
             Edit(
-                "framework/oncemq/engine/stop_conditions.py",
+                STOPPING,
                 "min(idle_for, self._retries.since_due())",
                 "idle_for",
             )
         ],
-        ["tests/unit/engine/test_stop_conditions.py::test_retries_are_waited_for"],
+        [f"{STOPS}::test_retries_are_waited_for"],
     ),
     Defect(
         "frozen-time-is-quiet",
         "Time in which the process stood still does not end a run: what waits on the broker could not be received.",
-        [Edit("framework/oncemq/engine/stop_conditions.py", "min(passed, _CREDIT)", "passed")],
-        [
-            "tests/unit/engine/test_stop_conditions.py::test_time_in_which_the_process_stood_still_is_not_quiet"
-        ],
+        [Edit(STOPPING, "min(passed, _CREDIT)", "passed")],
+        [f"{STOPS}::test_time_in_which_the_process_stood_still_is_not_quiet"],
     ),
     Defect(
         "idle-while-the-outbox-waits",
         "A run waits for published messages that a killed process had in hand.",
-        [Edit("framework/oncemq/engine/stop_conditions.py", "left = parked + unsent", "left = parked")],
-        [
-            "tests/unit/engine/test_stop_conditions.py::test_published_messages_of_a_killed_process_are_waited_for"
-        ],
+        [Edit(STOPPING, "left = parked + unsent", "left = parked")],
+        [f"{STOPS}::test_published_messages_of_a_killed_process_are_waited_for"],
     ),
     Defect(
         "other-subscriptions-unseen",

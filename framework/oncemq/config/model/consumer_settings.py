@@ -340,7 +340,7 @@ def _settled(
         group=group,
         handler=consumer.handler,
         accepts=consumer.accepts,
-        body_version=topic.body_version,
+        body_version=model.topics[topic_name].body_version,
         routes=consumer.routes,
         effects=effects,
         transactional=transactional,

@@ -280,7 +280,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/group_ownership.py",
-                "if _has_left(plan, engine, found):",
+                "if _asked(plan, engine, found.left, False):",
                 "if not found.what:",
             )
         ],
