@@ -41,7 +41,6 @@ from oncemq_adapters.rocketmq.names import (
     parse_topic,
     private_names,
 )
-from oncemq_adapters.rocketmq.properties import with_headers
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
 from oncemq_adapters.rocketmq.remoting.broker_checks import (
     examine,
@@ -51,64 +50,22 @@ from oncemq_adapters.rocketmq.remoting.broker_checks import (
 from oncemq_adapters.rocketmq.remoting.consumer import direct_runs, settlement
 from oncemq_adapters.rocketmq.remoting.consumer.broadcast import check_broadcast, waiting
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member, members_of
+from oncemq_adapters.rocketmq.remoting.consumer.held_retries import hold_back
 from oncemq_adapters.rocketmq.remoting.consumer.message_trace import MessageTrace
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
-from oncemq_adapters.rocketmq.remoting.consumer.settlement import claim, unclaim
 from oncemq_adapters.rocketmq.remoting.dead_letters import DeadLetters
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import complaints
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.answers import answer_of
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.half_messages import HalfMessages
-from oncemq_adapters.rocketmq.remoting.producer.retry_copies import believed, dead_copy, retry_copy
+from oncemq_adapters.rocketmq.remoting.producer.retry_copies import dead_copy, retry_copy
 from oncemq_adapters.rocketmq_client.admin import connect_all
 from oncemq_adapters.rocketmq_client.names import FIRST
 from oncemq_adapters.rocketmq_client.producer import LONGEST_DELAY
 from oncemq_adapters.rocketmq_client.properties import LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq_client.protocol import Outgoing, StoredMessage
-
-
-def hold_back(
-    later: Sequence[RetryRequest], member_of: Callable[[Delivery], Member | None]
-) -> Sequence[SettleFailed]:
-    """Deliver each again after its delay, with its headers; a restart begins with the first attempt again."""
-    failed = []
-    for request in later:
-        error = claim(request.delivery)
-        member = member_of(request.delivery)
-        if error is not None or member is None:
-            if error is not None:
-                failed.append(SettleFailed(request.delivery, error))
-            continue
-        window, queue, stored = request.delivery.token
-        unclaim(request.delivery)
-        request.delivery.settled = True
-        if window.trace is not None:
-            window.trace.ended(window.group, [request.delivery], fine=False)
-        if (direct := direct_runs.queue_of(request.delivery)) is not None:
-            direct.tell()
-        member.steward.at(request.delay.total_seconds(), window.again, queue, _marked(stored, request))
-    return failed
-
-
-def _marked(stored: StoredMessage, later: RetryRequest) -> StoredMessage:
-    again = StoredMessage(
-        stored.topic,
-        stored.body,
-        with_headers(believed(stored), later.headers),
-        stored.offset,
-        stored.born,
-        stored.stored,
-        stored.attempts,
-        stored.flag,
-        stored.trouble,
-        stored.packing,
-        head=stored.head,
-    )
-    again.ours = True
-    return again
-
 
 LOOK_EVERY = 60.0
 """Seconds between looks at what other members of the groups subscribe to."""

@@ -136,7 +136,13 @@ DEFECTS = (
     Defect(
         "fifo-retries-not-counted",
         "A retry that this process holds counts as one.",
-        [Edit("adapters/oncemq_adapters/rocketmq/remoting/adapter.py", "    again.ours = True\n", "")],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/consumer/held_retries.py",
+                "    again.ours = True\n",
+                "",
+            )
+        ],
         [
             "tests/unit/adapters/rocketmq/test_sealed_copies.py::test_a_retry_that_this_process_holds_is_counted"
         ],

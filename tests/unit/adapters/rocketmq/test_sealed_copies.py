@@ -8,7 +8,7 @@ import pytest
 from oncemq.contracts.adapter import RetryRequest
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery
-from oncemq_adapters.rocketmq.remoting.adapter import _marked
+from oncemq_adapters.rocketmq.remoting.consumer.held_retries import _marked
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import message_of
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
     dead_copy,
