@@ -21,6 +21,7 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAverage
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -34,7 +35,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * A peer on the official Java client: takes orders line by line, says what it received line by line.
  *
  * <p>produce TOPIC COUNT PREFIX PACKING | batch TOPIC COUNT PREFIX | delay TOPIC BODY MILLISECONDS | consume GROUP TOPIC
- * [later | once | orderly | broadcast | RULE] | request TOPIC BODY MILLISECONDS | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | direct GROUP TOPIC KEY | leave
+ * [later | once | orderly | broadcast | RULE] | request TOPIC BODY MILLISECONDS | reply GROUP TOPIC | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | direct GROUP TOPIC KEY | leave
  */
 public final class RocketMQPeer {
     private final String servers;
@@ -71,6 +72,7 @@ public final class RocketMQPeer {
             case "batch" -> batch(order[1], Integer.parseInt(order[2]), order[3]);
             case "delay" -> delay(order[1], order[2], Long.parseLong(order[3]));
             case "request" -> request(order[1], order[2], Long.parseLong(order[3]));
+            case "reply" -> reply(order[1], order[2]);
             case "consume" -> consume(order[1], order[2], order.length > 3 ? order[3] : "");
             case "allocate" -> allocate(order[1], order[2], order[3].split(","), Arrays.asList(order[4].split(",")));
             case "direct" -> direct(order[1], order[2], order[3]);
@@ -138,6 +140,38 @@ public final class RocketMQPeer {
         } finally {
             producer.shutdown();
         }
+    }
+
+    /** Answers each request with its body, and with 20,000 letters, packed, where that names a way of packing. */
+    private void reply(String group, String topic) throws Exception {
+        DefaultMQProducer producer = producer();
+        producer.start();
+        consumer = new DefaultMQPushConsumer(group, login, rule(""));
+        consumer.setNamesrvAddr(servers);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setInstanceName("peer-" + System.nanoTime());
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt request : messages) {
+                received(request);
+                String asked = new String(request.getBody(), StandardCharsets.UTF_8);
+                String text = "";
+                for (CompressionType packing : CompressionType.values()) {
+                    if (asked.contains(packing.name())) {
+                        producer.setCompressType(packing);
+                        text = "x".repeat(20_000);
+                    }
+                }
+                String body = "{\"asked\":" + asked + ",\"by\":\"java\",\"text\":\"" + text + "\"}";
+                try {
+                    producer.send(MessageUtil.createReplyMessage(request, body.getBytes(StandardCharsets.UTF_8)), 30_000);
+                } catch (Exception failure) {
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
     }
 
     private static AllocateMessageQueueStrategy rule(String name) {

@@ -1,6 +1,6 @@
 """Client of RocketMQ over its remoting protocol, in pure Python: usable without the framework.
 
-`Client` publishes, pulls, keeps offsets and administrates. Its rooms have the parts of which other clients are made:
+`Client` publishes, asks, pulls, keeps offsets and administrates. Its rooms have the parts of which other clients are made:
 `protocol` (the wire), `connections` (routes, brokers, membership, allocation), `producer` and `admin`.
 """
 
@@ -10,10 +10,12 @@ from oncemq_adapters.rocketmq_client.codes import Place
 from oncemq_adapters.rocketmq_client.errors import (
     Denied,
     MalformedFrame,
+    NoReply,
     RocketMQError,
     RocketMQRefused,
     RocketMQUnavailable,
 )
+from oncemq_adapters.rocketmq_client.producer.requests import Reply
 from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage
 from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
 
@@ -22,10 +24,12 @@ __all__ = [
     "Cluster",
     "Denied",
     "MalformedFrame",
+    "NoReply",
     "Outgoing",
     "Place",
     "Pull",
     "QueueState",
+    "Reply",
     "RocketMQError",
     "RocketMQRefused",
     "RocketMQUnavailable",

@@ -1,7 +1,8 @@
-"""One client for all of it: publishes, pulls, keeps offsets, makes topics and looks at them."""
+"""One client for all of it: publishes, asks, pulls, keeps offsets, makes topics and looks at them."""
 
 import os
 import socket
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, Self
@@ -20,10 +21,12 @@ from oncemq_adapters.rocketmq_client.codes import Place
 from oncemq_adapters.rocketmq_client.connections.broker_connections import Brokers
 from oncemq_adapters.rocketmq_client.connections.routes import Routes
 from oncemq_adapters.rocketmq_client.connections.timer_thread import TimerThread
-from oncemq_adapters.rocketmq_client.errors import Denied, RocketMQError
+from oncemq_adapters.rocketmq_client.errors import Denied, NoReply, RocketMQError, RocketMQUnavailable
 from oncemq_adapters.rocketmq_client.names import FIRST
 from oncemq_adapters.rocketmq_client.producer.producer import Producer
+from oncemq_adapters.rocketmq_client.producer.requests import Reply, Requester
 from oncemq_adapters.rocketmq_client.protocol.connection import ANSWER_WITHIN, Connection
+from oncemq_adapters.rocketmq_client.protocol.frames import Frame
 from oncemq_adapters.rocketmq_client.protocol.heartbeat import producer_heartbeat_body
 from oncemq_adapters.rocketmq_client.protocol.message_codec import StoredMessage, decode
 from oncemq_adapters.rocketmq_client.protocol.send_request import Outgoing
@@ -74,8 +77,17 @@ class Client:
         self._group = group
         self._id = f"{socket.gethostname()}@{os.getpid()}@{os.urandom(4).hex()}"
         self._routes = Routes(cluster)
-        self._brokers = Brokers(cluster, self._routes, self._hello)
+        self._brokers = Brokers(
+            cluster,
+            self._routes,
+            self._hello,
+            self._asked,
+            self._lost,
+        )
         self._producer = Producer(self._brokers, self._routes, group, confirm_within)
+        self._requester: Requester[Reply] = Requester(
+            self._brokers, self._routes, self._producer, self._id, group, lambda reply: reply
+        )
         self._beats = TimerThread(f"rocketmq-client-{group}")
         self._beats.every(_BEAT_EVERY, self._beat)
         self._beats.start()
@@ -89,6 +101,9 @@ class Client:
     def close(self) -> None:
         """Disconnect for good."""
         self._beats.stop(1.0)
+        self._requester.close(
+            RocketMQUnavailable("the client was closed while a request waited for its reply")
+        )
         self._brokers.close()
         self._routes.close()
 
@@ -103,6 +118,27 @@ class Client:
     def send(self, messages: Sequence[Outgoing]) -> Sequence[RocketMQError | None]:
         """Publish; return for each message None when a broker has confirmed it, else why it is not."""
         return self._producer.send(messages)
+
+    def request(self, message: Outgoing, wait: timedelta) -> Reply:
+        """Publish a request, and return the first reply: of a Java consumer, or of any other that answers.
+
+        A reply that comes while the connection to its broker is lost is dropped by the broker.
+
+        Args:
+            message: what is asked; it need not be asked for again to have its effect, and may have it without a reply.
+            wait: for all of it.
+
+        Raises:
+            NoReply: none came in time; the request may still take effect.
+            RocketMQError: it was not sent, or not confirmed.
+        """
+        deadline = time.monotonic() + wait.total_seconds()
+        answer = self._requester.begin(message, wait.total_seconds())
+        try:
+            return answer.result(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            text = f"no reply to the request to {message.topic!r} within {wait.total_seconds():g} s; it may still take effect"
+            raise NoReply(text) from None
 
     def queues(self, topic: str) -> Sequence[Place]:
         """Return the queues of a topic that can be read, sorted as every member of a group sorts them.
@@ -230,11 +266,18 @@ class Client:
         """
         return self._routes.topics()
 
+    def _asked(self, _broker: str, frame: Frame) -> bytes | None:
+        return self._requester.pushed(frame)
+
+    def _lost(self, broker: str) -> None:
+        self._requester.lost(broker)
+
     def _hello(self, connection: Connection) -> None:
         connection.call(codes.HEARTBEAT, {}, producer_heartbeat_body(self._id, self._group))
 
     def _beat(self) -> None:
         self._routes.refresh()
+        self._requester.look()
         for connection in self._brokers.alive().values():
             try:
                 self._hello(connection)

@@ -37,6 +37,8 @@ CONSUME_STATS: Final = 208
 RESET_OFFSET: Final = 220
 SEND_REPLY: Final = 325
 """Of a message that the broker pushes to the client that its properties name."""
+PUSH_REPLY: Final = 326
+"""A broker's request that brings a reply to the client that asked."""
 CONSUMER_STATUS: Final = 221
 RUNNING_INFO: Final = 307
 CONSUME_DIRECTLY: Final = 309

@@ -1,6 +1,7 @@
 """All errors that this client raises, as one tree with one root.
 
 RocketMQError
+├── NoReply                  no reply to a request came in time; it may still take effect
 ├── RocketMQUnavailable      cannot be reached now, or is busy; trying again may help
 │   └── MalformedFrame       what came is not RocketMQ's protocol
 └── RocketMQRefused          refused; trying the same again will not help
@@ -22,6 +23,10 @@ _MEANINGS = {
 
 class RocketMQError(Exception):
     """The root of every error of this client."""
+
+
+class NoReply(RocketMQError):
+    """No reply to a request came in time; the request may still take effect."""
 
 
 class RocketMQUnavailable(RocketMQError):

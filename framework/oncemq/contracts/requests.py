@@ -17,10 +17,12 @@ class Answer:
     Args:
         body: the bytes; JSON if a consumer with `reply: true` sent them.
         failed: the request failed for good, and the body says why, as `oncemq.engine.base.answers` writes it.
+        trouble: why the body could not be unpacked; empty for a good one.
     """
 
     body: bytes
     failed: bool = False
+    trouble: str = ""
 
 
 class RequestingAdapter(Adapter, Protocol):
@@ -32,7 +34,7 @@ class RequestingAdapter(Adapter, Protocol):
         """Publish to a topic, as `publish` does; returns where its answer arrives, once the broker has the message.
 
         The first answer counts, later ones are dropped. An answer that arrives while the connection is lost is read when
-        it is there again. The future fails with a BrokerError when the adapter is closed. Who drops or cancels it
+        it is there again, if the broker keeps it. The future fails with a BrokerError when the adapter is closed. Who drops or cancels it
         waits no longer.
 
         Args:

@@ -189,3 +189,15 @@ def test_answers_need_no_further_right(place: Place) -> None:
         assert not adapter.acknowledge([delivery])
     assert delivery.answered == "dropped"
     assert "channel of <127.0.0.1@gone> not found" in lines[0]["reason"]
+
+
+def test_requests_need_no_further_right_than_publishing(place: Place) -> None:
+    """`Topic Pub` alone asks, and gets the answer that another account's consumer gives."""
+    adapter, sink = place.join(place.url)
+    asking = place.adapter(account_url(place.url, **{f"Topic:{place.topic}": "Pub"}))
+    asking.prepare([])
+    answer = asking.request(place.topic, {}, OutgoingMessage(b"a"), timedelta(seconds=20))
+    (delivery,) = sink.wait_for(1)
+    delivery.answer = b"1"
+    assert not adapter.acknowledge([delivery])
+    assert answer.result(20).body == b"1"

@@ -49,7 +49,7 @@ class NativeRocketMQAdapter(RocketMQAdapter):
 
     # Threads of the library overtake each other; a queue's order is not kept.
     capabilities: ClassVar[Capabilities] = replace(
-        RocketMQAdapter.capabilities, order=Order.NONE, cumulative_ack=False, replies=False
+        RocketMQAdapter.capabilities, order=Order.NONE, cumulative_ack=False, replies=False, requests=False
     )
 
     def __init__(self, address: Address, scope: AdapterScope, native: NativeOptions) -> None:

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -27,6 +28,7 @@ from oncemq.contracts.adapter import (
 from oncemq.contracts.broker_queries import Backlog, PrivateNames
 from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts
+from oncemq.contracts.requests import Answer
 from oncemq.contracts.transactional_messages import Decision, HeldMessages
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.message.envelope import Delivery, OutgoingMessage
@@ -89,6 +91,7 @@ class RocketMQAdapter:
         longest_delay=LONGEST_DELAY,
         transactions=True,
         replies=True,
+        requests=True,
         partitioned=True,
         broadcast=True,
     )
@@ -233,6 +236,16 @@ class RocketMQAdapter:
         if desk is None:
             return [Refused(BrokerUnavailable("the RocketMQ adapter is not connected")) for _ in messages]
         return desk.publish(self._topic(topic, options), messages, self._scope.clock.now())
+
+    def request(
+        self, topic: str, options: Mapping[str, Any], message: OutgoingMessage, wait: timedelta
+    ) -> "Future[Answer]":
+        """Publish to a topic as `publish` does; the broker pushes the answer to this process."""
+        desk = self._desk
+        if desk is None:
+            raise BrokerUnavailable("the RocketMQ adapter is not connected")
+        now, within = self._scope.clock.now(), wait.total_seconds()
+        return desk.request(self._topic(topic, options), message, now, within)
 
     def hold_messages(self, ledger: str, decide: Callable[[str], Decision]) -> HeldMessages:
         """Become one of the producers that answer for this ledger's transactions."""

@@ -4,25 +4,28 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
 
 from oncemq.contracts.adapter import CONFIRMED, Confirmed, ParkedDeadLetter, Refused
-from oncemq.errors import BrokerError, BrokerRefused
+from oncemq.contracts.requests import Answer
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.errors import FAILURES, as_broker_error, behind
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.properties import check_size, for_publishing
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic, missing
+from oncemq_adapters.rocketmq.remoting.producer.answers import answer_from
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import burial_copy
 from oncemq_adapters.rocketmq.remoting.withheld_brokers import withheld_brokers
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.codes import Place
 from oncemq_adapters.rocketmq_client.connections import Routes, TimerThread, spread_of
 from oncemq_adapters.rocketmq_client.errors import Denied
-from oncemq_adapters.rocketmq_client.producer import Producer
-from oncemq_adapters.rocketmq_client.protocol import Connection, Outgoing, producer_heartbeat_body
+from oncemq_adapters.rocketmq_client.producer import Producer, Requester
+from oncemq_adapters.rocketmq_client.protocol import Connection, Frame, Outgoing, producer_heartbeat_body
 
 REFRESH_EVERY = 30.0
 """Seconds between looks at the routes, in the background."""
@@ -38,11 +41,20 @@ class Operations:
 
     def __init__(self, address: Address, group: str) -> None:
         self.routes = Routes(address)
-        self.brokers = withheld_brokers(address, self.routes, self._hello)
+        self.brokers = withheld_brokers(
+            address,
+            self.routes,
+            self._hello,
+            self._asked,
+            self._lost,
+        )
         self.producer = Producer(self.brokers, self.routes, group, address.publish_timeout)
         self.account = address.username
         self._group = group
         self._client = f"{socket.gethostname()}@{os.getpid()}@{os.urandom(4).hex()}"
+        self._requester = Requester(
+            self.brokers, self.routes, self.producer, self._client, group, answer_from
+        )
         self._steward = TimerThread("oncemq-rocketmq-desk")
         self._steward.every(REFRESH_EVERY, self._refresh)
         self._steward.start()
@@ -67,6 +79,24 @@ class Operations:
             # The topic may have been deleted or moved; look again next time.
             self.routes.forget(topic.name)
         return answers
+
+    def request(
+        self, topic: TopicOptions, message: OutgoingMessage, now: datetime, within: float
+    ) -> "Future[Answer]":
+        """Publish a request to a topic; returns where its answer arrives.
+
+        Raises:
+            BrokerError, RocketMQError: as `RequestingAdapter.request`.
+        """
+        deadline = time.monotonic() + within
+        try:
+            outgoing = self._outgoing(topic, message, now, self._writable(topic))
+            return self._requester.begin(outgoing, deadline - time.monotonic())
+        except FAILURES as error:
+            self.routes.forget(topic.name)
+            if isinstance(error, Denied) and error.code == codes.NO_TOPIC:
+                raise missing(topic) from error
+            raise
 
     def _writable(self, topic: TopicOptions) -> Sequence[Place]:
         """Return the queues of a topic; a missing one is created first where `create: true` is declared."""
@@ -117,6 +147,11 @@ class Operations:
     def close(self, timeout: float) -> None:
         """Disconnect."""
         self._steward.stop(min(timeout, 5.0))
+        self._requester.close(
+            BrokerUnavailable(
+                "the publisher was closed while a request waited for its answer; it may still take effect"
+            )
+        )
         self.brokers.close()
         self.routes.close()
 
@@ -136,11 +171,18 @@ class Operations:
             outgoing.delay = message.delay
         return outgoing
 
+    def _asked(self, _broker: str, frame: Frame) -> bytes | None:
+        return self._requester.pushed(frame)
+
+    def _lost(self, broker: str) -> None:
+        self._requester.lost(broker)
+
     def _hello(self, connection: Connection) -> None:
         connection.call(codes.HEARTBEAT, {}, producer_heartbeat_body(self._client, self._group))
 
     def _refresh(self) -> None:
         self.routes.refresh()
+        self._requester.look()
         for connection in self.brokers.alive().values():
             try:
                 self._hello(connection)

@@ -76,14 +76,20 @@ class Producer:
         """Return an id in RocketMQ's own form, unlike any other's."""
         return f"{self._own}{next(self._count) & 0xFFFFFFFF:08X}"
 
-    def send(self, messages: Sequence[Outgoing]) -> list[RocketMQError | None]:
-        """Publish; return the error of each, None for confirmed."""
+    def send(self, messages: Sequence[Outgoing], within: float | None = None) -> list[RocketMQError | None]:
+        """Publish; return the error of each, None for confirmed.
+
+        Args:
+            messages: what.
+            within: seconds; a shorter wait than the producer's limit says nothing of the connections.
+        """
         errors: list[RocketMQError | None] = [None] * len(messages)
         left = list(range(len(messages)))
-        deadline = time.monotonic() + self._limit
+        patient = within is None or within >= self._limit
+        deadline = time.monotonic() + (self._limit if within is None else min(within, self._limit))
         refusals: Refusals = {}
         for pause in (*_PAUSES, None):
-            self._round(messages, errors, left, refusals, deadline)
+            self._round(messages, errors, left, refusals, deadline, patient=patient)
             left = [at for at in left if self._worth_repeating(errors[at])]
             if not left or pause is None or time.monotonic() + pause > deadline:
                 break
@@ -109,6 +115,8 @@ class Producer:
         left: Sequence[int],
         refusals: Refusals,
         deadline: float,
+        *,
+        patient: bool,
     ) -> None:
         tally = SendResults(len(left), errors)
         for name, group in self._by_broker(messages, left, errors, tally).items():
@@ -126,7 +134,7 @@ class Producer:
                     lines[key] = OrderedSend(name, connection, queue, messages, refusals, tally)
                 lines[key].add(indices)
             self._send_to(connection, lines.values(), tally, deadline)
-        if not tally.wait(deadline):
+        if not tally.wait(deadline) and patient:
             for connection in self._brokers.alive().values():
                 if tally.waits_for(connection):
                     connection.close("a message was not confirmed in time")

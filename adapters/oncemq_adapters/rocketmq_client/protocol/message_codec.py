@@ -262,6 +262,12 @@ def kind_of(packed: bytes) -> int:
     return _KINDS.get(packed[:4], _ZLIB)
 
 
+def unpack_flagged(body: bytes, flags: str) -> tuple[bytes, str]:
+    """Return a body unpacked as the flags beside it say, which may be anything, and what is wrong with it."""
+    system = int(flags) if flags.isascii() and flags.isdigit() else 0
+    return unpack(body, system >> 8 & 7) if system & _COMPRESSED else (body, "")
+
+
 def unpack(body: bytes, kind: int) -> tuple[bytes, str]:
     """Return a packed body unpacked and no trouble, or the body as it is and the reason.
 

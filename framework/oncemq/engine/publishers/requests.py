@@ -59,8 +59,10 @@ class Request:
         """Return what the answer's JSON says.
 
         Raises:
-            RequestFailed: it says that the request has failed, or it is not JSON.
+            RequestFailed: it says that the request has failed, or it cannot be read as JSON.
         """
+        if answer.trouble:
+            raise self._no_result(f"its answer cannot be read: {answer.trouble}", "unreadable")
         try:
             found = from_json(answer.body)
         except ValueError as error:
@@ -101,7 +103,7 @@ def send_request(
     if not carries:
         raise Unpublishable(
             f"broker {topic.broker!r} of topic {topic.name!r} carries no answers: use publish, or put the topic on "
-            "RabbitMQ (amqp://)"
+            "RabbitMQ (amqp://) or RocketMQ (rocketmq://)"
         )
     message = replace(message, headers={**message.headers, ANSWER_FAILURES: "1"})
     deadline, name = time.monotonic() + wait.total_seconds(), message.message_id or ""

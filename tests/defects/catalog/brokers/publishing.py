@@ -7,6 +7,8 @@ ROWS = "tests/unit/ledger/messages/test_outbox.py"
 SENDER = "tests/unit/engine/outbox/test_outbox.py"
 DELAYED = "tests/unit/ledger/messages/test_delayed.py"
 ANSWERS = "tests/suites/rabbitmq/test_answers.py"
+CLIENT_REQUESTS = "tests/suites/rocketmq/test_client_requests.py"
+ROCKETMQ_REQUESTS = "adapters/oncemq_adapters/rocketmq_client/producer/requests.py"
 ASKING = "tests/suites/rabbitmq/test_requests.py"
 UNROUTABLE = "tests/unit/engine/test_outbox_unroutable.py"
 
@@ -297,6 +299,36 @@ DEFECTS = (
             )
         ],
         [f"{ASKING}::test_an_answer_survives_a_lost_connection"],
+    ),
+    Defect(
+        "any-reply-is-taken",
+        "A request on RocketMQ takes no reply but its own.",
+        [
+            Edit(
+                ROCKETMQ_REQUESTS,
+                'self._waiting.pop(reply.properties.get(CORRELATION, ""), None)',
+                "next(iter(self._waiting.values()), None)",
+            )
+        ],
+        [f"{CLIENT_REQUESTS}::test_a_request_gets_its_own_reply"],
+    ),
+    Defect(
+        "requester-not-registered-again",
+        "A process that asks registers with a broker again as soon as its connection is lost.",
+        [Edit(ROCKETMQ_REQUESTS, "            registration.changed.set()\n", "            pass\n")],
+        [f"{CLIENT_REQUESTS}::test_a_request_outlives_its_connection"],
+    ),
+    Defect(
+        "former-connection-forgets-the-requester",
+        "A broker that notices the end of a former connection late still knows the process that asks.",
+        [Edit(ROCKETMQ_REQUESTS, "if due and time.monotonic() >= due[0]:", "if False:")],
+        [f"{CLIENT_REQUESTS}::test_the_end_of_a_former_connection_is_mended"],
+    ),
+    Defect(
+        "packed-reply-is-a-result",
+        "A reply is unpacked before it is taken for a result.",
+        [Edit(ROCKETMQ_REQUESTS, "Reply(body, from_text(", "Reply(frame.body, from_text(")],
+        [f"{CLIENT_REQUESTS}::test_a_packed_reply_is_unpacked"],
     ),
     Defect(
         "requesters-see-inside",

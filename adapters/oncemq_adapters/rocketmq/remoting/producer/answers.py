@@ -1,13 +1,15 @@
-"""Answers of requests that Java's `producer.request` has sent: the broker pushes them to the client that waits."""
+"""Answers of requests, as of Java's `producer.request`: the broker pushes them to the client that waits."""
 
 from typing import Final
 
+from oncemq.contracts.requests import Answer
 from oncemq.message.envelope import Delivery
 from oncemq.message.headers import CONTENT_TYPE, FAILED
 from oncemq_adapters.answers import dropped
+from oncemq_adapters.rocketmq_client.producer import Reply
+from oncemq_adapters.rocketmq_client.properties import CORRELATION, REQUESTER, TIME_LEFT
 from oncemq_adapters.rocketmq_client.protocol import Outgoing
 
-CORRELATION, REQUESTER, TIME_LEFT = "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL"
 CLUSTER: Final = "CLUSTER"
 """The property in which a broker says to which cluster it belongs."""
 KIND: Final = {"MSG_TYPE": "reply"}
@@ -35,3 +37,8 @@ def answer_of(delivery: Delivery, *, failed: bool) -> Outgoing | None:
     properties |= KIND | {CONTENT_TYPE: "application/json"} | ({FAILED: "1"} if failed else {})
     topic = f"{asked[CLUSTER]}_{REPLIES}"
     return Outgoing(topic, delivery.answer, properties, (queue.broker, 0), reply=True)
+
+
+def answer_from(reply: Reply) -> Answer:
+    """Return what came back for a request of ours."""
+    return Answer(reply.body, failed=FAILED in reply.properties, trouble=reply.trouble)
