@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,12 @@ class LedgerMove(Protocol):
     Attributes:
         what: a row's name for people, such as `state`.
         target: the column, as `table.column`.
+        ledger: the ledger's table.
     """
 
     what: str
     target: str
+    ledger: Table
 
     def left(self, connection: Connection) -> bool:
         """Return whether the ledger has rows that nothing reads any more."""

@@ -5,16 +5,17 @@ one message are applied by both. A column that a strategy decides by belongs to 
 the first consumer changes it, and another one would find every message done.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, MetaData
 from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.contracts.broker_queries import NamingAdapter, names_of
 from oncemq.contracts.moving import LedgerMove
+from oncemq.contracts.strategy import Strategy
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import ConfigError
 from oncemq.ledger import renames
@@ -237,10 +238,18 @@ def _stranded(plan: AppPlan) -> Iterator[str]:
 def ledger_moves(plan: AppPlan, consumer: ConsumerPlan) -> Iterator[tuple[Engine, LedgerMove]]:
     """Yield, with its database, what the ledger may have of a consumer that belongs into a table of the user's."""
     for shard, engine in enumerate(plan.engines):
-        for strategy in consumer.strategies_on(shard):
-            found = strategy.moves()
-            if found is not None:
+        strategies = consumer.strategies_on(shard)
+        moves = {strategy: strategy.moves() for strategy in strategies}
+        for found in moves.values():
+            if found is not None and not _is_read(
+                found, [each for each in strategies if moves[each] is None]
+            ):
                 yield engine, found
+
+
+def _is_read(found: LedgerMove, others: Iterable[Strategy]) -> bool:
+    """Return whether another strategy of the consumer still works with those rows of the ledger."""
+    return any(found.ledger.name == table.name for each in others for table in each.tables(MetaData()))
 
 
 def unseen_rows(plan: AppPlan) -> list[str]:

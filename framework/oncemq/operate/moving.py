@@ -130,7 +130,10 @@ def moves_of(plan: AppPlan, name: str) -> list[Move]:
         raise ConfigError([f"there is no consumer {name!r}: the app has {known}"])
     found = [Move(plan, engine, what) for engine, what in ledger_moves(plan, consumer)]
     if not found:
-        advice = "write the new configuration first, such as state_machine with entity: {table: …, key: …, state: …}"
+        advice = (
+            "write the new configuration first, such as state_machine with entity: {table: …, key: …, state: …}, or "
+            "optimistic_lock in the place of sequence"
+        )
         why = "none of its strategies reads a table of yours instead of the ledger"
         raise ConfigError([f"consumer {name}: {why} – {advice}"])
     return found

@@ -8,6 +8,7 @@ from sqlalchemy import MetaData, Table
 
 from oncemq.common.problems import Problem
 from oncemq.contracts.checks import ConsumerFacts, Effects
+from oncemq.contracts.moving import LedgerMove
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Verdict, reject, stale
@@ -143,6 +144,10 @@ class OptimisticLock(Strategy):
     def owns(self) -> Sequence[str]:
         """Return the column of versions."""
         return (self._versions.name,)
+
+    def moves(self) -> LedgerMove:
+        """Return how the numbers of `sequence` in the ledger get into the user's column."""
+        return self._versions.moves(int(self._names_current))
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
         """Return the tables of mutexes and of parked messages."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Integer, Numeric, func, update
 
 from oncemq.common.problems import Problem
+from oncemq.contracts.moving import LedgerMove
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Culprits, Verdict, defer, retry
@@ -15,6 +16,7 @@ from oncemq.ledger.database.user_tables import UnfitTable
 from oncemq.ledger.sql.row_locks import RowLock
 from oncemq_strategies.common.entity_rows import Entity, EntityRows, Found, Target
 from oncemq_strategies.common.table_lookup import LookedUp
+from oncemq_strategies.optimistic_lock.versions_move import VersionsMove
 
 _ABSENT: Final = object()
 """Version of a missing row."""
@@ -63,6 +65,7 @@ class Versions:
         self._entity = entity
         self._none_yet = none_yet
         self.name = f"{entity.table}.{column}"
+        self._consumer = scope.consumer
         self._target = LookedUp(
             scope, entity.table, entity.where, lambda connection: _look(connection, scope, entity, column)
         )
@@ -71,6 +74,14 @@ class Versions:
     def check(self) -> list[Problem]:
         """Return why the table cannot be used."""
         return self._target.check()
+
+    def moves(self, ahead: int) -> LedgerMove:
+        """Return how the numbers of `sequence` in the ledger get into the column.
+
+        Args:
+            ahead: so far is a row's version beyond the number of the last message that it has seen.
+        """
+        return VersionsMove(self._consumer, self.name, self._target.get, ahead)
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Read the version of every key; keys without a row get a mutex where handlers create rows."""

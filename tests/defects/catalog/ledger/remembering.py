@@ -11,6 +11,8 @@ MARIADB = "tests/suites/strategies/test_mariadb.py::TestStrategiesMariaDB"
 FORGETTING = "framework/oncemq/operate/forgetting.py"
 FORGET = "tests/unit/cli/commands/test_forget.py"
 
+LOCK = "strategies/oncemq_strategies/optimistic_lock"
+NUMBERS = "tests/unit/strategies/optimistic_lock/test_versions_move.py"
 MOVING = "tests/unit/strategies/state_machine/test_states_move.py"
 
 DEFECTS = (
@@ -285,6 +287,36 @@ DEFECTS = (
             )
         ],
         [f"{MOVING}::test_the_app_does_not_start_while_the_ledger_has_states"],
+    ),
+    Defect(
+        "numbers-left-in-the-ledger",
+        "An app does not start while the ledger has numbers of a sequence that are read elsewhere.",
+        [Edit(f"{LOCK}/strategy.py", "return self._versions.moves(int(self._names_current))", "return None")],
+        [f"{NUMBERS}::test_entries_go_on_where_the_sequence_was"],
+    ),
+    Defect(
+        "number-of-the-version-before",
+        "A row's version after the move is the one that its last message left.",
+        [Edit(f"{LOCK}/versions_move.py", "return int(text) + self._ahead", "return int(text)")],
+        [f"{NUMBERS}::test_the_version_is_that_of_the_row_after_its_last_message"],
+    ),
+    Defect(
+        "early-messages-left-asleep",
+        "A message that waits for a number is looked at after the numbers were moved.",
+        [Edit(f"{LOCK}/versions_move.py", "due_at=server_time(connection)", "due_at=parking.TABLE.c.due_at")],
+        [f"{NUMBERS}::test_a_message_that_waits_is_looked_at_after_the_move"],
+    ),
+    Defect(
+        "numbers-of-another-strategy-moved",
+        "What another strategy of the consumer still reads is not moved.",
+        [
+            Edit(
+                "framework/oncemq/engine/group_ownership.py",
+                "return any(found.ledger.name == table.name for each in others for table in each.tables(MetaData()))",
+                "return bool(None and others)",
+            )
+        ],
+        [f"{NUMBERS}::test_beside_a_sequence_nothing_is_left_over"],
     ),
     Defect(
         "changed-state-deleted",

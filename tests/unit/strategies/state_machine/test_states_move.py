@@ -15,7 +15,7 @@ from oncemq.ledger.database.server_clock import server_time
 from oncemq.ledger.records.states import TABLE
 from oncemq.operate import moving
 from oncemq.operate.moving import Move
-from oncemq_strategies.state_machine import states_move
+from oncemq_strategies.common import column_move
 from support.apps.warm import WarmProgram
 
 _APP = """
@@ -156,7 +156,7 @@ def test_a_move_that_was_killed_is_completed_by_the_next_one(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then the ledger has every state, so the former configuration can run as before."""
-    monkeypatch.setattr(states_move, "BATCH", 2)
+    monkeypatch.setattr(column_move, "BATCH", 2)
     shop.ledger(a="paid", b="paid", c="paid")
     shop.rides(a=None, b=None, c=None)
     move = shop.moves()
