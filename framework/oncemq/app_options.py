@@ -54,6 +54,7 @@ class TopicOptions(TypedDict, total=False):
     prefetch: int
     declare: bool | Literal["missing"]
     partitions: int
+    max_priority: int
     # RocketMQ
     topic_name: str
     tags: str | Sequence[str]

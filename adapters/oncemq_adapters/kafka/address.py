@@ -27,6 +27,7 @@ LARGEST = 64 * 1024 * 1024
 
 INSTEAD = {
     "declare": "existing topics are used as they are; write create: false at the topic to have missing ones refused",
+    "max_priority": "Kafka has no priorities: give urgent messages a topic and a consumer of their own",
     "acks": "messages are always confirmed by all replicas in sync",
     "auto_offset_reset": "write start: first, last or a time at the topic",
     "enable_auto_commit": "offsets are committed by the framework, after the transaction",

@@ -66,6 +66,7 @@ from oncemq_adapters.rabbitmq.topology.names import (
     parse_topic,
     place_of,
     private_queues,
+    read_topic,
     removable_queues,
 )
 from oncemq_adapters.rabbitmq.topology.partitions import ensure, remove_partitions
@@ -119,6 +120,10 @@ class RabbitMQAdapter:
     def route_options(self, by: str, values: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the topic's options with the routing keys of routes."""
         return route_options(by, values, options)
+
+    def highest_priority(self, topic: str, options: Mapping[str, Any]) -> int:
+        """Return the `max_priority` of a topic."""
+        return read_topic(topic, options, self._address.queue_type)[0].max_priority or 0
 
     def description(self) -> RabbitMQDescription:
         """Return what documents say of this broker."""

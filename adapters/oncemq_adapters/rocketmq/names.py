@@ -24,7 +24,8 @@ from oncemq_adapters.start import read_start
 
 INSTEAD = {
     "declare": "RocketMQ has topics and groups alone: write create: true at the topic to have missing ones made, create: false to "
-    "have them refused; existing ones are used as they are"
+    "have them refused; existing ones are used as they are",
+    "max_priority": "RocketMQ has no priorities: give urgent messages a topic and a consumer of their own",
 }
 """What to write instead of another broker's options."""
 KNOWN = ("topic_name", "tags", "start", "fifo", "create", "queues", "allocation", "filter")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import IO, Any
 from uuid import uuid4
 
@@ -41,9 +42,19 @@ class LineReader:
         body_format: encoding of the topic's bodies.
         reader: finds key, version and identity, which every message must have; None where the topic names no key.
         envelope: each line is an object with `body` and, if wanted, `headers`, `key`, `id`.
+        more: headers of all messages.
     """
 
-    def __init__(self, topic: str, body_format: str, reader: Reader | None, *, envelope: bool) -> None:
+    def __init__(
+        self,
+        topic: str,
+        body_format: str,
+        reader: Reader | None,
+        *,
+        envelope: bool,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._more = more
         self._topic = topic
         self._format = body_format
         self._reader = reader
@@ -94,6 +105,7 @@ class LineReader:
     ) -> OutgoingMessage:
         if self._format in _TYPES:
             headers = {CONTENT_TYPE: _TYPES[self._format], **headers}
+        headers = {**headers, **self._more}
         message_id = message_id or uuid4().hex
         message = Message(self._topic, body, message_id, headers, () if key is None else (key,))
         if self._reader is None:

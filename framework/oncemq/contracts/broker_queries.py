@@ -101,6 +101,18 @@ class RouteSelecting(Protocol):
 
 
 @runtime_checkable
+class PrioritizingAdapter(Protocol):
+    """Optional protocol of an adapter whose broker delivers urgent messages first; called without a connection.
+
+    `publish` finds a message's priority in its header `oncemq.message.headers.PRIORITY`, which is not sent as one.
+    """
+
+    def highest_priority(self, topic: str, options: Mapping[str, Any]) -> int:
+        """Return the highest priority that a topic's messages may have; 0 where it declares none."""
+        ...
+
+
+@runtime_checkable
 class ExaminingAdapter(Protocol):
     """Optional protocol of an adapter; called by `oncemq check --connect`, between `prepare` and `close`."""
 

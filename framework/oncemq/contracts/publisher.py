@@ -63,6 +63,7 @@ class Publisher:
         message_id: str | None = None,
         delay: timedelta | str | float | None = None,
         at: datetime | None = None,
+        priority: int | None = None,
     ) -> str:
         """Publish once the handler's effect is certain; returns the message's id.
 
@@ -76,6 +77,7 @@ class Publisher:
             message_id: your own id instead of a generated one.
             delay: how long from now the message is held back: a timedelta, text such as "30m", or seconds.
             at: until when it is held back instead, aware; a moment that is over means now.
+            priority: on a topic with `max_priority`: urgent messages, with a higher one, are delivered first.
 
         Raises:
             Unpublishable: no such topic, its consumers could not read the message, or nothing can hold it back.
@@ -83,7 +85,14 @@ class Publisher:
         """
         outgoing = self._open("send this")
         message = _known(self._topics, topic).message(
-            body, key=key, version=version, headers=headers, message_id=message_id, delay=delay, at=at
+            body,
+            key=key,
+            version=version,
+            headers=headers,
+            message_id=message_id,
+            delay=delay,
+            at=at,
+            priority=priority,
         )
         outgoing.append(Outgoing(topic, message, self._item))
         return str(message.message_id)

@@ -34,6 +34,8 @@ DEAD_ID = "oncemq-dead-id"
 DEAD_AT = "oncemq-dead-at"
 DUE_AT = "oncemq-due-at"
 """In the outbox only: when the broker, whose timer holds it back, shall deliver the message."""
+PRIORITY = "oncemq-priority"
+"""Of a message to be published, until its adapter has it: its priority, for brokers that have some."""
 SEALED = "oncemq-sealed"
 """The body contains the whole original message, see `oncemq.message.sealed`."""
 

@@ -15,7 +15,7 @@ from oncemq.common.durations import LONGEST_DELAY, delay_of, format_duration
 from oncemq.errors import BrokerError, MessageRefused, Unpublishable
 from oncemq.message.decoding import Decoder
 from oncemq.message.envelope import Message, OutgoingMessage
-from oncemq.message.headers import CONTENT_ENCODING, CONTENT_TYPE, PREFIX
+from oncemq.message.headers import CONTENT_ENCODING, CONTENT_TYPE, PREFIX, PRIORITY
 from oncemq.message.identity import canonical_key, canonical_version
 from oncemq.message.reader import Reader
 from oncemq.message.registry_header import CONFLUENT_JSON
@@ -165,6 +165,7 @@ class OutgoingTopic:
         delays: how messages are published for later.
         hooks: called with each message, in order.
         claims: keeps large bodies in a store; None = they are sent.
+        highest_priority: of its messages; 0 = the topic declares none; None = its broker has none.
     """
 
     __slots__ = (
@@ -176,6 +177,7 @@ class OutgoingTopic:
         "broker",
         "claims",
         "delays",
+        "highest_priority",
         "hooks",
         "name",
         "options",
@@ -196,8 +198,10 @@ class OutgoingTopic:
         delays: Delays = Delays(),
         hooks: Sequence[OnPublish] = (),
         claims: Claims | None = None,
+        highest_priority: int | None = None,
     ) -> None:
         self.claims = claims
+        self.highest_priority = highest_priority
         self.delays = delays
         self.hooks = tuple(hooks)
         self.unroutable = unroutable
@@ -229,6 +233,7 @@ class OutgoingTopic:
         message_id: str | None = None,
         delay: timedelta | str | float | None = None,
         at: datetime | None = None,
+        priority: int | None = None,
     ) -> OutgoingMessage:
         """Return the message to be sent; its key is the one that keeps its order.
 
@@ -242,13 +247,37 @@ class OutgoingTopic:
             if self.hooks:
                 headers = self._asked(Publishing(self.name, body, key, version, dict(headers or {}), own_id))
             due = self.delays.due(self.name, delay, at)
-            made = self._message(body, key, version, self._headers(body, headers, version, own_id), own_id)
+            sent = self._headers(body, headers, version, own_id)
+            if priority is not None:
+                sent[PRIORITY] = self.priority(priority)
+            made = self._message(body, key, version, sent, own_id)
         except MessageRefused as error:
             raise Unpublishable(f"cannot be published to {self.name!r}: {error}") from error
         if due is not None:
             made = replace(made, due_at=due, timer=self.delays.by is DelayBy.BROKER)
         # After all that may refuse it: what is refused leaves no body in the store.
         return made if self.claims is None else self.claims.outgoing(made)
+
+    def priority(self, given: int) -> str:
+        """Return a message's priority as its header has it.
+
+        Raises:
+            Unpublishable: the topic has no priorities, or not this one.
+        """
+        if self.highest_priority is None:
+            raise Unpublishable(
+                f"priority= was given for topic {self.name!r}, but its broker {self.broker!r} has no priorities: leave it out, "
+                "and give urgent messages a topic of their own"
+            )
+        if self.highest_priority == 0:
+            raise Unpublishable(
+                f"priority= was given for topic {self.name!r}, which has no priorities: write max_priority: 10 at the topic"
+            )
+        if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= self.highest_priority:
+            raise Unpublishable(
+                f"priority={given!r} for topic {self.name!r}: write a whole number from 0 to {self.highest_priority}"
+            )
+        return str(given)
 
     def _asked(self, message: Publishing) -> Mapping[str, str]:
         for hook in self.hooks:

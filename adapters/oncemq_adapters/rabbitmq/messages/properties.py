@@ -150,12 +150,17 @@ def moment_of(timestamp: Any) -> datetime | None:
         return None
 
 
+def _priority(text: str) -> int | None:
+    """Return a priority of AMQP's, one byte; None for other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 3 and int(text) < 256 else None
+
+
 def for_publishing(message: OutgoingMessage, now: datetime, message_id: str, app: str) -> Any:
     """Return the properties of a new message."""
     headers: dict[str, Any] = {
         name: text
         for name, text in message.headers.items()
-        if name not in (names.CONTENT_TYPE, names.CONTENT_ENCODING)
+        if name not in (names.CONTENT_TYPE, names.CONTENT_ENCODING, names.PRIORITY)
     }
     headers.setdefault(names.PUBLISHED_AT, now.isoformat())
     if message.key is not None:
@@ -165,6 +170,7 @@ def for_publishing(message: OutgoingMessage, now: datetime, message_id: str, app
         content_encoding=message.headers.get(names.CONTENT_ENCODING),
         headers=headers,
         delivery_mode=PERSISTENT,
+        priority=_priority(message.headers.get(names.PRIORITY, "")),
         message_id=message_id,
         timestamp=int(now.timestamp()),
         app_id=app,

@@ -28,6 +28,13 @@ def check_consumer(facts: ConsumerFacts, queue_type: str) -> Iterator[Problem]:
             'add database: {url: "sqlite:///app.db"}',
             "topic.stream",
         )
+    if facts.options.get("max_priority") is not None and facts.hold_key:
+        yield Problem(
+            "messages of a higher priority overtake earlier ones of their key, but this consumer depends on their order",
+            "nothing, if all messages of a key have one priority; else leave max_priority: out",
+            "topic.max_priority",
+            Severity.WARNING,
+        )
     yield from _timeouts(facts)
 
 

@@ -186,7 +186,12 @@ def declare_dead_queue(connection: Any, queue: str) -> bool:
 def own_arguments(place: Place) -> Arguments:
     """Return the arguments of a group's own queue."""
     # From RabbitMQ 4 a quorum queue drops messages delivered 20 times, unless it dead-letters them.
-    arguments = {"x-queue-type": place.topic.queue_type, **dead_lettering("", place.dead_queue)}
+    arguments: dict[str, Any] = {
+        "x-queue-type": place.topic.queue_type,
+        **dead_lettering("", place.dead_queue),
+    }
+    if place.topic.max_priority is not None:
+        arguments["x-max-priority"] = place.topic.max_priority
     if place.partition is not None:
         arguments["x-single-active-consumer"] = True
     return arguments

@@ -27,6 +27,7 @@ KNOWN = (
     "prefetch",
     "declare",
     "partitions",
+    "max_priority",
     "stream",
     "start",
 )
@@ -34,6 +35,7 @@ KINDS = ("topic", "direct", "fanout", "headers", "x-consistent-hash", "x-delayed
 LONGEST_NAME = 255
 """Bytes; a short string of AMQP 0-9-1."""
 
+HIGHEST_PRIORITY = 255
 PREFETCH_LIMIT = 65535
 MOST_PARTITIONS = 256
 MARKER_SUFFIX = ".partitions"
@@ -51,6 +53,7 @@ class TopicOptions:
         exchange_type: as declared; None = take what exists, else make a topic exchange.
         routing_key: of the binding and of published messages.
         routing_keys: of the bindings, instead of `routing_key`; messages have theirs as a header. Empty = none of their own.
+        max_priority: the highest priority of its messages, for queues that are declared with it; None = they have none.
         queue_type: quorum or classic, for the queues that the adapter declares.
         prefetch: overrides how many deliveries may be unsettled at once.
         declare: whether exchange, queue and binding are made (`true`), only where they are missing (`missing`), or
@@ -72,6 +75,7 @@ class TopicOptions:
     stream: str | None = None
     start: str | datetime = FIRST
     routing_keys: tuple[str, ...] = ()
+    max_priority: int | None = None
 
     @property
     def bound_keys(self) -> tuple[str, ...]:
@@ -190,11 +194,14 @@ def read_topic(topic: str, options: Mapping[str, Any], queue_type: str) -> tuple
         stream=stream,
         start=read_start(reader),
         routing_keys=tuple(dict.fromkeys(reader.texts("routing_keys"))),
+        max_priority=reader.number("max_priority", None, 1, HIGHEST_PRIORITY),
     )
     _refuse_contradictions(reader, options, parsed)
     _refuse_beside_stream(reader, options, parsed)
     if parsed.routing_keys:
         _refuse_unbindable(reader, parsed)
+    if parsed.max_priority is not None:
+        _refuse_unsorted(reader, parsed)
     if parsed.partitions is not None:
         _refuse_unpartitionable(reader, parsed)
     return parsed, reader.problems
@@ -249,6 +256,26 @@ def _refuse_unbindable(reader: OptionReader, parsed: TopicOptions) -> None:
             "routing_keys",
             f"an exchange of type {parsed.exchange_type} does not follow routing keys alone",
             "use an exchange of type topic or direct",
+        )
+
+
+def _refuse_unsorted(reader: OptionReader, parsed: TopicOptions) -> None:
+    """Refuse priorities where no classic queue keeps them: a queue in `queue:` is what its owner has declared."""
+    if parsed.stream is not None:
+        reader.complain(
+            "max_priority", "a stream is read in the order in which it was written", "leave max_priority: out"
+        )
+    elif parsed.partitions is not None:
+        reader.complain(
+            "max_priority",
+            "partitions keep the order of each key, which priorities would break",
+            "leave out max_priority: or partitions:",
+        )
+    elif parsed.queue is None and parsed.queue_type != "classic":
+        reader.complain(
+            "max_priority",
+            "a quorum queue has no priorities in RabbitMQ 3, and two levels in RabbitMQ 4, which nothing declares",
+            "write queue_type: classic at the topic, or leave max_priority: out",
         )
 
 

@@ -29,6 +29,7 @@ from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError, Unpublish
 from oncemq.ledger.messages import delayed
 from oncemq.ledger.messages.outbox import Claim
 from oncemq.message.decoding import make_decoder
+from oncemq.message.headers import PRIORITY
 from oncemq.message.outgoing import Claims, DelayBy
 from oncemq.message.reader import Reader
 from oncemq.observe.fields import error_text
@@ -75,6 +76,11 @@ class Summary:
 )
 @click.option("--delay", help='How long consumers wait for them from now, such as "30m".')
 @click.option("--at", help='Until when consumers wait for them, such as "2026-12-24T18:00:00+01:00".')
+@click.option(
+    "--priority",
+    type=int,
+    help="Of all messages: those with a higher one come first, on a topic with max_priority.",
+)
 @click.option("--skip-bad", is_flag=True, help="Publish the good lines although others are bad.")
 @json_option
 @app_option
@@ -86,6 +92,7 @@ def publish(
     envelope: bool,
     delay: str | None,
     at: str | None,
+    priority: int | None,
     skip_bad: bool,
     as_json: bool,
 ) -> int:
@@ -105,7 +112,10 @@ def publish(
     app = load(files)
     declared = _topic(app, topic)
     later = _Later.of(app, topic, delay, at)
-    lines = LineReader(topic, declared.format or "json", _reader(app, topic, declared), envelope=envelope)
+    more = _priority(app, topic, priority)
+    lines = LineReader(
+        topic, declared.format or "json", _reader(app, topic, declared), envelope=envelope, more=more
+    )
     summary = Summary(topic)
     output = Output(as_json=as_json)
     began = time.monotonic()
@@ -168,6 +178,17 @@ class _Later:
         for line in lines:
             if line.message is not None:
                 yield replace(line, message=replace(line.message, due_at=self.due_at, timer=self.timer))
+
+
+def _priority(app: LoadedApp, topic: str, priority: int | None) -> dict[str, str]:
+    """Return the header of a priority; none without one."""
+    declared = app.plan.topics.get(topic)
+    if priority is None or declared is None:
+        return {}
+    try:
+        return {PRIORITY: declared.priority(priority)}
+    except Unpublishable as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _claimed(lines: Iterator[Line], claims: Claims | None) -> Iterator[Line]:

@@ -17,6 +17,7 @@ from oncemq.config.model.consumer_settings import DEFAULT_KEEP, ConsumerSettings
 from oncemq.config.model.foreign_names import answer
 from oncemq.config.model.validate import field_names
 from oncemq.contracts.adapter import Adapter
+from oncemq.contracts.broker_queries import PrioritizingAdapter
 from oncemq.errors import OnceMQError
 from oncemq.message.body_version import Check
 from oncemq.message.claims.claim_check import MOST, OVER, ClaimCheck
@@ -84,6 +85,9 @@ def build_topics(
                 delays,
                 claims.get(name),
                 bodies.get(name),
+                adapter.highest_priority(name, written(topic.options))
+                if isinstance(adapter, PrioritizingAdapter)
+                else None,
             )
         )
         if found is not None:
@@ -103,6 +107,7 @@ def _topic(
     delays: Delays,
     claims: ClaimCheck | None,
     bodies: TopicBodies | None,
+    highest: int | None,
 ) -> OutgoingTopic | None:
     body_format = topic.format or "json"
     try:
@@ -133,6 +138,7 @@ def _topic(
         trace,
         delays,
         claims=claims,
+        highest_priority=highest,
     )
 
 

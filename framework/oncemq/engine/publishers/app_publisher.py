@@ -53,6 +53,7 @@ class NewMessage:
         message_id: your own id instead of a generated one.
         delay: how long from now it is held back: a timedelta, text such as "30m", or seconds.
         at: until when it is held back instead, aware.
+        priority: on a topic with `max_priority`: urgent messages, with a higher one, are delivered first.
     """
 
     body: Any
@@ -62,6 +63,7 @@ class NewMessage:
     message_id: str | None = None
     delay: timedelta | str | float | None = None
     at: datetime | None = None
+    priority: int | None = None
 
 
 class AppPublisher:
@@ -121,6 +123,7 @@ class AppPublisher:
         delay: timedelta | str | float | None = None,
         at: datetime | None = None,
         session: Session | Connection | None = None,
+        priority: int | None = None,
     ) -> str:
         """Return the message's id once its broker has confirmed it, or, with a session, once it is stored.
 
@@ -136,6 +139,7 @@ class AppPublisher:
             at: until when it is held back instead, aware; a moment that is over means now.
             session: a SQLAlchemy session or connection on the app's database: the message is part of its transaction,
                 sent after the commit at least once, by this process or by any worker of the app; never after a rollback.
+            priority: on a topic with `max_priority`: urgent messages, with a higher one, are delivered first.
 
         Raises:
             Unpublishable: no such topic, its consumers could not read the message, nothing can hold it back, or the
@@ -143,7 +147,7 @@ class AppPublisher:
             BrokerUnavailable: the broker is unreachable, or did not confirm in time: it may have the message.
             BrokerRefused: the broker refused the message.
         """
-        new = NewMessage(body, key, version, headers, message_id, delay, at)
+        new = NewMessage(body, key, version, headers, message_id, delay, at, priority)
         if session is not None:
             return self._here().store(session, topic, [new])[0]
         connections = self._here()
@@ -337,6 +341,7 @@ class _Connections:
             message_id=new.message_id,
             delay=new.delay,
             at=new.at,
+            priority=new.priority,
         )
 
     def store(self, session: Session | Connection, topic: str, news: Sequence[NewMessage]) -> list[str]:

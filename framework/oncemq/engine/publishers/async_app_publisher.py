@@ -66,13 +66,14 @@ class AsyncAppPublisher:
         delay: timedelta | str | float | None = None,
         at: datetime | None = None,
         session: "AsyncSession | AsyncConnection | None" = None,
+        priority: int | None = None,
     ) -> str:
         """Return the message's id once its broker has confirmed it, or, with a session, once it is stored.
 
         As `AppPublisher.publish`, with the same errors; `session` is an `AsyncSession` or `AsyncConnection`.
         """
         given: dict[str, Any] = {"key": key, "version": version, "headers": headers, "message_id": message_id}
-        call = partial(self._publisher.publish, topic, body, **given, delay=delay, at=at)
+        call = partial(self._publisher.publish, topic, body, **given, delay=delay, at=at, priority=priority)
         if session is None:
             return await self._in_thread(call)
         await self._in_thread(self._publisher.open)

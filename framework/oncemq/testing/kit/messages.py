@@ -58,6 +58,7 @@ def as_sent(topics: Mapping[str, OutgoingTopic], topic: str, new: NewMessage) ->
             message_id=new.message_id,
             delay=new.delay,
             at=new.at,
+            priority=new.priority,
         )
         return made.timed(declared.delays.clock.now())
     except Unpublishable:

@@ -61,6 +61,7 @@ class KitPublisher(AppPublisher):
         delay: timedelta | str | float | None = None,
         at: datetime | None = None,
         session: Session | Connection | None = None,
+        priority: int | None = None,
     ) -> str:
         """Publish as in production; in memory not by an outbox, which would need a thread."""
         self._refuse(session, delay, at)
@@ -74,6 +75,7 @@ class KitPublisher(AppPublisher):
             delay=delay,
             at=at,
             session=session,
+            priority=priority,
         )
 
     def publish_many(

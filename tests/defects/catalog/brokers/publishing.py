@@ -14,6 +14,44 @@ UNROUTABLE = "tests/unit/engine/test_outbox_unroutable.py"
 
 DEFECTS = (
     Defect(
+        "priority-not-sent",
+        "A message is sent with its priority.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/messages/properties.py",
+                'priority=_priority(message.headers.get(names.PRIORITY, ""))',
+                "priority=None",
+            )
+        ],
+        [
+            "tests/suites/rabbitmq/test_publishing.py::test_urgent_messages_come_first_again_after_a_retry_and_a_replay"
+        ],
+    ),
+    Defect(
+        "any-text-is-a-priority",
+        "A header that is no priority does not keep the messages beside it from being sent.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/messages/properties.py",
+                "text.isascii() and text.isdigit() and len(text) <= 3 and int(text) < 256",
+                "text",
+            )
+        ],
+        ["tests/unit/handler/test_priority.py::test_a_header_that_is_no_priority_is_none[x]"],
+    ),
+    Defect(
+        "priority-where-nothing-sorts",
+        "A priority that no queue of the topic sorts by is refused.",
+        [
+            Edit(
+                "framework/oncemq/message/outgoing.py",
+                "if self.highest_priority == 0:",
+                "if self.highest_priority == -1:",
+            )
+        ],
+        ["tests/unit/handler/test_priority.py::test_a_priority_that_nothing_sorts_by_is_refused"],
+    ),
+    Defect(
         "rolled-back-number-is-sent",
         "A message that was rolled back is not sent in the place of the row that has got its number.",
         [

@@ -1,10 +1,12 @@
 """What `publish` sends, refuses and says."""
 
+import io
 import json
 
 import pytest
 
-from oncemq.cli.publish_lines import MAX_LINE
+from oncemq.cli.publish_lines import MAX_LINE, LineReader
+from oncemq.message.headers import PRIORITY
 from support.apps.command_line import CommandLine
 
 
@@ -198,3 +200,19 @@ def test_a_wrong_moment_publishes_nothing(line, options, says):
     result = line.run("publish", "order.paid", *options, stdin='{"order_id": "a1"}\n')
     assert (result.exit_code, line.waiting()) == (2, 0)
     assert says in " ".join(result.stderr.split())
+
+
+def test_a_priority_that_the_broker_does_not_have_is_refused(line):
+    """Before anything is published: the messages would only seem urgent."""
+    result = line.run("publish", "order.paid", "--priority", "5", stdin='{"order_id": "a1"}\n')
+    assert result.exit_code == 2
+    assert "has no priorities: leave it out" in result.stderr
+    assert line.waiting() == 0
+
+
+def test_every_line_has_the_priority_that_is_given():
+    """As the header that its adapter reads."""
+    reader = LineReader("order.paid", "json", None, envelope=False, more={PRIORITY: "5"})
+    (found,) = reader.read(io.BytesIO(b'{"order_id": "a1"}\n'))
+    assert found.message is not None
+    assert found.message.headers[PRIORITY] == "5"
