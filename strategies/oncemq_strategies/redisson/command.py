@@ -1,4 +1,4 @@
-"""Commands `locks list` and `locks release`: list the locks in Redis, and force the release of one."""
+"""Commands `locks list` and `locks release`: list the locks in Redis, and force the release of one, or of permits."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -17,8 +17,9 @@ from oncemq.errors import ConfigError
 from oncemq.operate.auditing import Operator, Trail
 from oncemq.redis import RedisClient
 from oncemq_strategies.redisson.handlers.outside import HandlerLock
-from oncemq_strategies.redisson.lock_survey import Held, all_held, force_release, held_by
-from oncemq_strategies.redisson.survey.permits import all_permits, semaphores_at
+from oncemq_strategies.redisson.lock_survey import LOCK, Held, all_held
+from oncemq_strategies.redisson.survey.permits import SEMAPHORE, all_permits, semaphores_at
+from oncemq_strategies.redisson.survey.releases import found_at, take_away
 
 COLUMNS = {
     "name": "lock",
@@ -30,6 +31,7 @@ COLUMNS = {
     "waiting": "waiting",
     "left": "permits left",
 }
+_OWNERS_NAMED = 10
 WARNING = (
     "its holder is not stopped: it goes on as if it had the lock, until its watchdog notices, "
     "and another may work on the same thing meanwhile"
@@ -61,33 +63,68 @@ def list_locks(pattern: str, files: Sequence[Path], *, as_json: bool) -> None:
 
 @click.command("release", short_help="Take a lock away from its holder.")
 @click.argument("name")
+@click.option("--owner", metavar="OWNER", help="Only what this one holds, as `locks list` shows it.")
+@click.option(
+    "--permits",
+    type=click.IntRange(min=1),
+    help="How many to give back, of a semaphore whose permits have no owners.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @signed
 @app_option
-def release(name: str, files: Sequence[Path], *, operator: Operator, yes: bool) -> None:
+def release(
+    name: str, files: Sequence[Path], *, owner: str | None, permits: int | None, operator: Operator, yes: bool
+) -> None:
     """Take the lock NAME away from its holder, and wake the clients that wait for it.
+
+    Of a read-write lock every reader and writer loses it, of a semaphore whose permits have leases every permit is given back; with
+    --owner only one. A semaphore without leases does not know who has its permits: say how many to give back by --permits.
 
     Only for a holder that is certainly dead or stuck: a lock frees itself soon after its holder has died.
     """
     plan, output = load(files).plan, Output()
     client = _client(plan)
     try:
-        held = held_by(client, name)
-        if held is None:
+        held = _chosen(client, name, owner, permits)
+        if not held:
             output.line("no client holds this lock")
             return
-        output.line(str(held))
+        for each in held:
+            output.line(str(each) if each.kind == LOCK else f"{each.kind} {each}")
         output.line(f"warning: {WARNING}")
         if not yes:
-            click.confirm("Release it?", abort=True)
+            click.confirm("Release it?" if len(held) == 1 else f"Release these {len(held)}?", abort=True)
         if plan.engine is not None:
             opened(plan)
         trail = Trail(plan, operator, "locks release", warn)
-        with trail.step(plan.name, {"": 1}, f"{name}, of {held.owner}") as step:
-            step.count = int(force_release(client, name))
+        owners = ", ".join(each.owner for each in held[:_OWNERS_NAMED] if each.owner)
+        with trail.step(plan.name, {"": len(held)}, f"{name}, of {owners or f'{permits} permits'}") as step:
+            step.count = sum(take_away(client, each, permits or 0) for each in held)
         output.line("released" if step.count else "it was released meanwhile")
     finally:
         client.close()
+
+
+def _chosen(client: RedisClient, name: str, owner: str | None, permits: int | None) -> Sequence[Held]:
+    """Return what is to be released, or refuse in words."""
+    held = found_at(client, name)
+    without_owners = [each for each in held if each.kind == SEMAPHORE]
+    if without_owners and permits is None:
+        raise click.UsageError(
+            f"{name} is a semaphore with {without_owners[0].left} permits left, and knows no owners: say how many to give back, "
+            "such as --permits 1"
+        )
+    if permits is not None and not without_owners:
+        raise click.UsageError(
+            f"--permits is for a semaphore whose permits have no owners, and {name} is none"
+        )
+    if owner is None:
+        return held
+    chosen = [each for each in held if each.owner == owner]
+    if held and not chosen:
+        known = ", ".join(each.owner for each in held[:_OWNERS_NAMED] if each.owner) or "it knows no owners"
+        raise click.UsageError(f"{owner!r} does not hold {name}: {known}")
+    return chosen
 
 
 def _semaphores(plan: AppPlan, client: RedisClient, pattern: str) -> Iterable[Held]:

@@ -46,6 +46,8 @@ class Held:
     left: int | None = None
 
     def __str__(self) -> str:
+        if not self.owner:
+            return f"with {self.left} permits left, whose owners are not known"
         ends = "for ever" if self.ends_in is None else f"for {self.ends_in:.1f}s"
         more = f", token {self.token}" if self.token else ""
         return f"held by {self.owner} {ends}{more}" + (f", {self.waiting} waiting" if self.waiting else "")
@@ -58,6 +60,15 @@ def held_by(client: RedisClient, name: str) -> Held | None:
         RedisUnavailable: Redis does not answer.
     """
     return next((held for held in _held(client, [name]) if held.kind == LOCK), None)
+
+
+def holders(client: RedisClient, name: str) -> list[Held]:
+    """Return the holders of a lock, or of both sides of a read-write lock; none when it is free, or no lock.
+
+    Raises:
+        RedisUnavailable: Redis does not answer.
+    """
+    return list(_held(client, [name]))
 
 
 def all_held(client: RedisClient, pattern: str = "*") -> Iterator[Held]:

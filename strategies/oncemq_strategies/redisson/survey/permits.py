@@ -30,6 +30,15 @@ def all_permits(client: RedisClient, pattern: str = "*") -> Iterator[Held]:
         yield from step
 
 
+def permits_of(client: RedisClient, name: str) -> list[Held]:
+    """Return the given permits of one semaphore whose permits have leases, the first to end before the others, at most 1000.
+
+    Raises:
+        RedisUnavailable: Redis does not answer.
+    """
+    return list(_given(client, name))
+
+
 def some_permits(client: RedisClient, pattern: str, most: int) -> tuple[Sequence[Held], bool]:
     """Return such permits by the semaphore's name, and whether these are all; raises as `all_permits`."""
     return bounded(_permits(client, pattern), most)

@@ -9,7 +9,22 @@ ARGUMENTS = "strategies/oncemq_strategies/redisson/handlers/arguments.py"
 HANDLERS = "tests/unit/strategies/redis/redisson/test_in_handlers.py"
 SEMAPHORES = "tests/unit/strategies/redis/redisson/test_semaphores.py"
 
+RELEASES = "strategies/oncemq_strategies/redisson/survey/releases.py"
+RELEASED = "tests/unit/strategies/redis/redisson/test_releases.py"
+
 DEFECTS = (
+    Defect(
+        "one-reader-released-for-all",
+        "An operator who takes a lock away from one reader leaves it to the others.",
+        [Edit(RELEASES, "    if held.kind not in {READ, WRITE}:\n", "    if held.kind != WRITE:\n")],
+        [f"{RELEASED}::test_one_dead_reader_is_taken_out[single]"],
+    ),
+    Defect(
+        "taken-away-unheard",
+        "Who waits for a read-write lock is woken when an operator takes it away.",
+        [Edit(RELEASES, "read_write_channel_of(held.name)]", "semaphore_channel_of(held.name)]")],
+        [f"{RELEASED}::test_a_waiting_reader_is_woken[single]"],
+    ),
     Defect(
         "dead-reader-keeps-writers-out",
         "A reader that died holds a read-write lock for its own lease, not for that of others who read.",

@@ -98,7 +98,7 @@ def test_a_reader_whose_lease_is_over_is_not_listed(rows: Rows, client: RedisCli
 
 
 def test_a_writer_is_listed_and_what_it_reads(rows: Rows, client: RedisClient, fresh: str) -> None:
-    """As two holds of one owner; such a lock is no plain one, so `locks release` has nothing to release."""
+    """As two holds of one owner; such a lock is no plain one."""
     lock = ReadWriteLock(client, fresh, owner="me")
     with lock.write, lock.read:
         assert sorted(map(what, rows())) == [
