@@ -17,11 +17,13 @@ from storm.attack.stage import Settings, Stage, report, wait_for
 from support.brokers.places import EMBEDDED, KAFKA_POSTGRESQL, POSTGRESQL, Place, make_place
 
 LONG = "ONCEMQ_STORM_MESSAGES" in os.environ
-MESSAGES = 50_000 if LONG else 400
+MESSAGES = 50_000 if LONG else 120
 KEYS = 200 if LONG else 10
 DEATHS = 60 if LONG else 1
-EVERY = 2.0
+EVERY = 2.0 if LONG else 1.0
 """Seconds between two looks at the consumer, which dies if it has begun to work; what a dead process had taken from the ledger is free after five."""
+PAUSE = 0.005 if LONG else 0.04
+"""Of each handler: the few messages of the short form last until the second death."""
 SECONDS = 2400 if LONG else 180
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(SECONDS)]
 
@@ -51,7 +53,7 @@ def test_a_held_key_keeps_its_order_over_deaths(place: Place, request: pytest.Fi
     messages = numbered()
     with Nursery(place.folder) as nursery:
         stage = Stage(
-            place, nursery, Settings(attempts=50, most="100ms", more="on_retry: hold_key", pause=0.005)
+            place, nursery, Settings(attempts=50, most="100ms", more="on_retry: hold_key", pause=PAUSE)
         )
         stage.publish(messages)
         with Assassin(stage, count=1, every=EVERY, at_work_only=True).at_work() as assassin:

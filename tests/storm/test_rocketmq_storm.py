@@ -5,7 +5,7 @@ import pytest
 from storm.rocketmq.havoc import FAULTS, SHORT, RocketField
 from storm.rocketmq.storm import LONG, messages_of, storm
 
-MESSAGES = messages_of(200_000, 2500)
+MESSAGES = messages_of(200_000, 1500)
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(400 + MESSAGES // 40)]
 
 

@@ -17,7 +17,7 @@ from support.brokers.places import MARIADB, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(300)]
 
-MESSAGES = 600
+MESSAGES = 120
 
 
 @pytest.fixture(params=[POSTGRESQL, MARIADB])

@@ -18,7 +18,7 @@ from storm.attack.stage import CONSUMER, Settings, Stage, report, wait_for
 from support.brokers.places import Place
 from support.brokers.quorum import declare_delays, wait_until_named
 
-MESSAGES = int(os.environ.get("ONCEMQ_STORM_MESSAGES", "8000"))
+MESSAGES = int(os.environ.get("ONCEMQ_STORM_MESSAGES", "3000"))
 SLICE = min(20_000, MESSAGES // len(FAULTS) + 1)
 SECONDS = 240 + MESSAGES // 200
 KINDS = {"transient": 0.05, "raises": 0.01, "sets": 0.02, "mixes": 0.1}
@@ -69,7 +69,7 @@ def _slice(stage: Stage, field: Field, name: str, messages: list[dict[str, objec
 
 def test_nothing_is_lost_or_doubled_on_one_machine(tmp_path: Path, fresh: str) -> None:
     """On the embedded broker and SQLite, with the order of states promised across processes."""
-    count, draw = max(2000, MESSAGES // 10), random.Random(7)
+    count, draw = max(1000, MESSAGES // 10), random.Random(7)
     place = Place(f"embedded:///{tmp_path}/broker.db", f"sqlite:///{tmp_path}/effects.db", fresh, tmp_path)
     kinds = {kind: share for kind, share in KINDS.items() if kind != "raises"}
     messages = [_drawn(event, draw, kinds) for event in islice(events(order_file()), count)]

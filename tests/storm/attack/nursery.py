@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -35,6 +36,17 @@ class Nursery(Forks):
 
     def __init__(self, folder: Path) -> None:
         super().__init__("storm.attack.nursery", folder / "children.log", os.environ)
+        self._closing: list[Callable[[], None]] = []
+
+    def at_the_end(self, do: Callable[[], None]) -> None:
+        """Have something done when this is closed."""
+        self._closing.append(do)
+
+    def close(self) -> None:
+        """See Forks."""
+        for do in self._closing:
+            do()
+        super().close()
 
     def start(self, order: Order) -> Child:
         """Start a child."""

@@ -18,6 +18,7 @@ from sqlalchemy import create_engine, text
 from storm.attack.child import APP, MESSAGES, Order
 from storm.attack.files import FIRED, TRIED, lines
 from storm.attack.handlers import Base
+from storm.attack.look import Look
 from storm.attack.nursery import TESTS, Child, Nursery
 from storm.oracle.collect import letters
 from storm.oracle.evidence import Fate, Fault, Letter
@@ -117,6 +118,8 @@ class Stage:
         self.fired: Counter[str] = Counter()
         self.started = monotonic()
         self._lines = 0
+        self._look = Look(place.database)
+        nursery.at_the_end(self._look.close)
         values = {**{name: getattr(settings, name) for name in settings.__slots__}, "name": place.name}
         (self.folder / APP).write_text(_APP.format(**values))
         engine = create_engine(place.database)
@@ -166,14 +169,9 @@ class Stage:
 
     def applied(self, process: int | None = None) -> int:
         """Return how many effects there are now, of one process or of all."""
-        engine = create_engine(self.place.database)
         whose = "" if process is None else " WHERE process = :process"
         query = text(f"SELECT count(*) FROM storm_effects{whose}")
-        try:
-            with engine.connect() as connection:
-                return int(connection.execute(query, {"process": process} if whose else {}).scalar_one())
-        finally:
-            engine.dispose()
+        return self._look.scalar(query, {"process": process} if whose else {})
 
     def dead(self) -> list[Letter]:
         """Return the dead letters there are now."""
@@ -199,7 +197,8 @@ class Stage:
         assert code == 0, f"the last process ended with {code}\n{self.nursery.said()}"
 
     def verdict(self, **promise: Any) -> Verdict:
-        """Ask the oracle, which is a process of its own."""
+        """Ask the oracle, which is a process of its own, and finds no session of this one in the database."""
+        self._look.close()
         promised = {"fates": FATES, "attempts": self.settings.attempts, **promise}
         faults = [Fault(name, count, self.fired[name]) for name, count in sorted(self.asked.items())]
         place = self.place
