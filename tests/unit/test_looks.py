@@ -1,6 +1,7 @@
 """The second look at tests that failed: on toy suites, that no test is left unrun and no flake is hidden."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ def first_time(name):
     mark.touch()
     return not seen
 """
+ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""No plugin that happens to be installed: they take most of the time in which pytest starts."""
 ENDLESS = "def test_long():\n    import threading\n    threading.Event().wait()\n"
 GOOD = "def test_good():\n    pass\n"
 
@@ -25,7 +28,7 @@ GOOD = "def test_good():\n    pass\n"
 def prepare(folder: Path) -> None:
     """Write what every toy suite has."""
     (folder / "once.py").write_text(ONCE)
-    (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n")
+    (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = -p no:cacheprovider -p xdist\n")
 
 
 def looked(
@@ -45,6 +48,7 @@ def looked(
     return subprocess.run(
         [sys.executable, LOOKS, "--flaky-file", "flaky.jsonl", *limited, "--", *arguments, "."],
         cwd=folder,
+        env=ALONE,
         capture_output=True,
         text=True,
         check=False,
@@ -146,7 +150,7 @@ def test_a_run_that_is_told_to_end_shows_what_failed(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("def test_bad():\n    assert 1 == 2\n")
     (tmp_path / "test_b.py").write_text(ENDLESS)
     command = [sys.executable, LOOKS, "--", "-n", "2", "."]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=tmp_path, env=ALONE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("failed: test_a.py::test_bad"):

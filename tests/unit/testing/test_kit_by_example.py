@@ -11,6 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted(path.parent.name for path in ROOT.glob("examples/*/test_*.py"))
 
+WITHOUT = ("-p", "no:anyio", "-p", "no:hypothesispytest", "-p", "no:xdist")
+"""Plugins that the kit has nothing to do with, and that take longer to start than its own."""
+
 
 def _pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [
@@ -20,6 +23,7 @@ def _pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         "-q",
         "-p",
         "no:cacheprovider",
+        *WITHOUT,
         f"--rootdir={folder}",
         *options,
     ]

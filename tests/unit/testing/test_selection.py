@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[2]
-INI = f"[pytest]\npythonpath = {TESTS}\naddopts = -p no:cacheprovider -p support.servers -p selection\nmarkers =\n    slow: slow\n"
+INI = f"[pytest]\npythonpath = {TESTS}\naddopts = -p no:cacheprovider -p xdist -p support.servers -p selection\nmarkers =\n    slow: slow\n"
 LONG = "import pytest\n\n@pytest.mark.long_form('ONCEMQ_TOY=whole')\n@pytest.mark.parametrize('n', range(3))\ndef test_long(n):\n    pass\n\ndef test_short():\n    pass\n"
 QUICK = "import pytest\nfrom toy_helper import start\n\ndef test_quick():\n    pass\n\n@pytest.mark.slow\ndef test_slow():\n    pass\n\ndef test_hides_a_process():\n    start()\n"
 STARTS = "import subprocess\n\ndef test_of_a_process():\n    pass\n"
@@ -21,7 +21,7 @@ def run(folder: Path, *options: str, **settings: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *options, "."],
         cwd=folder,
-        env={**os.environ, **settings},
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **settings},
         capture_output=True,
         text=True,
         check=False,
