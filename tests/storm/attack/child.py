@@ -140,8 +140,3 @@ def _send(
     if again:
         trace.write("u", *(number for number, _ in again))
     return again
-
-
-def order_from(text: str) -> Order:
-    """Return the order that a line of JSON carries."""
-    return Order(**json.loads(text))

@@ -1,12 +1,17 @@
 """Processes under attack that start in milliseconds: hundreds of kills are cheap."""
 
+import atexit
 import json
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Self
 
-from storm.attack.child import Order, main, order_from
+from storm.attack.child import Order, main
 from support.forking import TESTS, Child, Forks, serve
 
 __all__ = ["TESTS", "Child", "Nursery"]
@@ -27,31 +32,65 @@ MODULES = (
 """What a child needs."""
 
 
-class Nursery(Forks):
-    """Starts children and learns of their ends; use as a context manager.
+class Nursery:
+    """Starts children, and ends those that still live when its block ends; use as a context manager.
 
     Args:
         folder: where `children.log` collects what they print.
     """
 
     def __init__(self, folder: Path) -> None:
-        super().__init__("storm.attack.nursery", folder / "children.log", os.environ)
+        self._log = folder / "children.log"
+        self._log.touch()
+        self._children: list[Child] = []
         self._closing: list[Callable[[], None]] = []
 
     def at_the_end(self, do: Callable[[], None]) -> None:
         """Have something done when this is closed."""
         self._closing.append(do)
 
-    def close(self) -> None:
-        """See Forks."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for do in self._closing:
             do()
-        super().close()
+        for child in self._children:
+            child.send(signal.SIGKILL)
+        for child in self._children:
+            child.wait()
 
     def start(self, order: Order) -> Child:
         """Start a child."""
-        return self.fork(json.dumps(asdict(order)))
+        child = _forks().fork(json.dumps([str(self._log), asdict(order)]))
+        self._children.append(child)
+        return child
+
+    def said(self, most: int = 4000) -> str:
+        """Return the end of what children have printed."""
+        return self._log.read_text(errors="replace")[-most:]
+
+
+@cache
+def _forks() -> Forks:
+    """Return the one process of these tests that forks children: what they need takes longer to import than most of them live."""
+    folder = TemporaryDirectory(prefix="oncemq-nursery-")
+    atexit.register(folder.cleanup)
+    forks = Forks("storm.attack.nursery", Path(folder.name, "nursery.log"), os.environ)
+    atexit.register(forks.close)
+    return forks
+
+
+def _grow_up(line: str) -> int:
+    """Do what a child is there for, in its own test's folder."""
+    log, order = json.loads(line)
+    os.chdir(Path(log).parent)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for number in (1, 2):
+        os.dup2(descriptor, number)
+    os.close(descriptor)
+    return main(Order(**order))
 
 
 if __name__ == "__main__":
-    serve(lambda line: main(order_from(line)), MODULES)
+    serve(_grow_up, MODULES)

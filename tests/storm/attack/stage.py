@@ -3,8 +3,6 @@
 import json
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,7 +20,7 @@ from storm.attack.look import Look
 from storm.attack.nursery import TESTS, Child, Nursery
 from storm.oracle.collect import letters
 from storm.oracle.evidence import Fate, Fault, Letter
-from storm.oracle.process import Question
+from storm.oracle.process import Question, ask
 from support.apps.warm import WarmProgram
 from support.brokers.places import Place
 from support.patience import PATIENCE
@@ -211,16 +209,7 @@ class Stage:
             promised,
             [asdict(fault) for fault in faults],
         )
-        done = subprocess.run(
-            [sys.executable, "-m", "storm.oracle.process"],
-            input=json.dumps(asdict(question)),
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(TESTS)},
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return Verdict(**json.loads(done.stdout), seconds=monotonic() - self.started, faults=faults)
+        return Verdict(**ask(question), seconds=monotonic() - self.started, faults=faults)
 
 
 def bodies(

@@ -1,10 +1,13 @@
-"""The oracle as a process of its own: reads what it is asked on standard input, prints what it has found as JSON."""
+"""The oracle as a process of its own, forked from one that has imported what it needs and has no connection to anything."""
 
+import atexit
 import json
-import sys
+import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from storm.attack.child import MESSAGES
@@ -12,6 +15,17 @@ from storm.attack.files import ARRIVALS, TRIED, seen
 from storm.oracle import collect
 from storm.oracle.evidence import Evidence, Fate, Fault, Promise
 from storm.oracle.judge import judge
+from support.forking import Forks, serve
+
+MODULES = (
+    "confluent_kafka",
+    "pika",
+    "psycopg",
+    "pymysql",
+    "sqlalchemy.dialects.mysql.pymysql",
+    "sqlalchemy.dialects.postgresql.psycopg",
+)
+"""What it looks with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +96,30 @@ def answer(question: Question) -> dict[str, Any]:
     }
 
 
+def ask(question: Question) -> dict[str, Any]:
+    """Have it answered by a process of its own."""
+    with TemporaryDirectory(prefix="oncemq-oracle-") as place:
+        file = Path(place, "answer.json")
+        child = _forks().fork(json.dumps([asdict(question), str(file)]))
+        assert child.wait(120) == 0, _forks().said()
+        return dict(json.loads(file.read_text()))
+
+
+@cache
+def _forks() -> Forks:
+    """Return the one process of these tests that forks oracles."""
+    folder = TemporaryDirectory(prefix="oncemq-oracles-")
+    atexit.register(folder.cleanup)
+    forks = Forks("storm.oracle.process", Path(folder.name, "oracles.log"), os.environ)
+    atexit.register(forks.close)
+    return forks
+
+
+def _answer(line: str) -> int:
+    question, file = json.loads(line)
+    Path(file).write_text(json.dumps(answer(Question(**question))))
+    return 0
+
+
 if __name__ == "__main__":
-    json.dump(answer(Question(**json.load(sys.stdin))), sys.stdout)
+    serve(_answer, MODULES)
