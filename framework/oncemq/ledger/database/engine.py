@@ -45,6 +45,7 @@ def make_engine(
         parsed = parsed.set(password=password)
     try:
         _refuse_async(parsed)
+        _refuse_untested(parsed)
         engine = create_engine(parsed, hide_parameters=True, **_arguments(parsed, pool_size, kept_back))
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(parsed.get_driver_name())
@@ -116,6 +117,14 @@ def _refuse_async(url: URL) -> None:
         text = f"{url.drivername}:// is a driver for event loops; transactions run in threads"
         advice = f"write {url.get_backend_name()}://… for the driver that OnceMQ brings"
         raise ConfigError([Problem(text, advice, "database.url")])
+
+
+def _refuse_untested(url: URL) -> None:
+    """Refuse a driver of MySQL whose errors and results are unknown here: it would connect, and then fail at every message."""
+    backend, driver = url.get_backend_name(), url.get_driver_name()
+    if backend in {"mysql", "mariadb"} and driver != _DRIVERS[backend]:
+        text = f"{url.drivername}:// is a driver that OnceMQ is not tested with"
+        raise ConfigError([Problem(text, f"write {backend}+{_DRIVERS[backend]}://host/name", "database.url")])
 
 
 def _without_secrets(url: URL) -> tuple[URL, dict[str, Any]]:

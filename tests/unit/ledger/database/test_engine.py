@@ -38,6 +38,13 @@ def test_drivers_for_event_loops_are_refused(url: str) -> None:
         make_engine(url)
 
 
+@pytest.mark.parametrize("url", ["mysql+mysqlconnector://host/x", "mariadb+mysqldb://host/x"])
+def test_untested_drivers_of_mysql_are_refused(url: str) -> None:
+    """They would pass every check and fail at every message; the words say what to write."""
+    with pytest.raises(ConfigError, match=r"not tested with.*write \w+\+pymysql://"):
+        make_engine(url)
+
+
 def test_the_pool_keeps_what_it_opened(sqlite_database: str) -> None:
     """A connection that all need at once is not opened and closed again each time."""
     engine, opened = make_engine(sqlite_database), list[object]()
