@@ -24,8 +24,8 @@ from oncemq_strategies.redis_lock.fence import Fence
 from oncemq_strategies.redis_lock.release_alarms import Alarms
 from oncemq_strategies.redis_lock.unit_locks import Tried, UnitLocks
 from oncemq_strategies.redisson.lease_keeper import Holding
-from oncemq_strategies.redisson.lock_survey import held_by, some_held
 from oncemq_strategies.redisson.names import BadLockName, channel_of, check_name
+from oncemq_strategies.redisson.survey.locks import held_by, some_held
 
 _LONGEST_PAUSE = timedelta(seconds=1.5)
 """A release may be missed, so a message that lacks its lock is also retried after this pause."""

@@ -17,9 +17,9 @@ from oncemq.errors import ConfigError
 from oncemq.operate.auditing import Operator, Trail
 from oncemq.redis import RedisClient
 from oncemq_strategies.redisson.handlers.outside import HandlerLock
-from oncemq_strategies.redisson.lock_survey import LOCK, Held, all_held
+from oncemq_strategies.redisson.releases import found_at, take_away
+from oncemq_strategies.redisson.survey.locks import LOCK, Held, all_held
 from oncemq_strategies.redisson.survey.permits import SEMAPHORE, all_permits, semaphores_at
-from oncemq_strategies.redisson.survey.releases import found_at, take_away
 
 COLUMNS = {
     "name": "lock",

@@ -134,7 +134,7 @@ DEFECTS = (
         "SCAN names each key once.",
         [
             Edit(
-                "strategies/oncemq_strategies/redisson/lock_survey.py",
+                "strategies/oncemq_strategies/redisson/survey/locks.py",
                 "sorted(set(names) - seen)",
                 "names",
             )
@@ -146,7 +146,7 @@ DEFECTS = (
         "A reader of a read-write lock whose own lease is over holds nothing.",
         [
             Edit(
-                "strategies/oncemq_strategies/redisson/lock_survey.py",
+                "strategies/oncemq_strategies/redisson/survey/locks.py",
                 "        if last > 0:\n",
                 "        if count:\n",
             )

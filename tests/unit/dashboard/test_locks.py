@@ -13,14 +13,9 @@ from oncemq.dashboard.pages import locks as page
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redisson import (
-    ExpirableSemaphore,
-    Lock,
-    ReadWriteLock,
-    Semaphore,
-    lock_survey,
-)
-from oncemq_strategies.redisson.lock_survey import all_held
+from oncemq_strategies.redisson import ExpirableSemaphore, Lock, ReadWriteLock, Semaphore
+from oncemq_strategies.redisson.survey import locks as survey
+from oncemq_strategies.redisson.survey.locks import all_held
 from support.apps.command_line import CommandLine
 from unit.dashboard.conftest import Visitor
 
@@ -154,7 +149,7 @@ def test_a_hostile_name_is_text(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize(("module", "name"), [(page, "MOST"), (lock_survey, "MOST_STEPS")])
+@pytest.mark.parametrize(("module", "name"), [(page, "MOST"), (survey, "MOST_STEPS")])
 def test_a_page_says_when_there_may_be_more(
     line: CommandLine,
     redis_url: str,

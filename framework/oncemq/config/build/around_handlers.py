@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from oncemq.common.clock import Clock
 from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
-from oncemq.config.build.consumers.body_checks import TopicBodies, accepted_schemas
 from oncemq.config.build.importing import import_object
+from oncemq.config.build.reading.body_checks import TopicBodies, accepted_schemas
 from oncemq.config.build.shared_parts import Reporter
 from oncemq.config.model.app_model import AppModel
 from oncemq.config.model.consumer_settings import ConsumerSettings

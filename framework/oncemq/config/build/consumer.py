@@ -30,8 +30,8 @@ from oncemq.config.build.consumers.chains import Chains, build_chains
 from oncemq.config.build.consumers.context import BuildContext
 from oncemq.config.build.consumers.handlers import bind_handlers, find_function, find_functions
 from oncemq.config.build.consumers.route_rules import check_routes
-from oncemq.config.build.payload_fields import check_fields
-from oncemq.config.build.reader import build_reader
+from oncemq.config.build.reading.payload_fields import check_fields
+from oncemq.config.build.reading.reader import build_reader
 from oncemq.config.build.retry_rules import with_rules
 from oncemq.config.build.shared_parts import Reporter, subscription_of, written
 from oncemq.config.model.consumer_settings import ConsumerSettings

@@ -11,9 +11,7 @@ from oncemq.common.clock import Clock, SystemClock
 from oncemq.config.build.around_handlers import build_middlewares, build_tracing
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer import build_consumer, facts_of
-from oncemq.config.build.consumers.body_checks import build_topic_bodies
 from oncemq.config.build.consumers.context import BuildContext
-from oncemq.config.build.consumers.settling import brokers_of, settle_all
 from oncemq.config.build.consumers.subscribing import with_selection
 from oncemq.config.build.databases import (
     build_engines,
@@ -31,6 +29,8 @@ from oncemq.config.build.group_conflicts import (
     check_private_names,
 )
 from oncemq.config.build.importing import make_importable
+from oncemq.config.build.reading.body_checks import build_topic_bodies
+from oncemq.config.build.settling import brokers_of, settle_all
 from oncemq.config.build.shared_columns import check_columns, owned_columns
 from oncemq.config.build.shared_parts import (
     Reporter,

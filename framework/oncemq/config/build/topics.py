@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from oncemq.common.clock import Clock
 from oncemq.common.durations import LONGEST_DELAY
 from oncemq.config.build.around_handlers import messaging_system
-from oncemq.config.build.consumers.body_checks import TopicBodies
-from oncemq.config.build.reader import build_decoder
+from oncemq.config.build.reading.body_checks import TopicBodies
+from oncemq.config.build.reading.reader import build_decoder
 from oncemq.config.build.shared_parts import Reporter, written
 from oncemq.config.model.app_model import AppModel, Consumer, Topic
 from oncemq.config.model.consumer_settings import DEFAULT_KEEP, ConsumerSettings

@@ -8,12 +8,12 @@ from oncemq.errors import RedisRefused
 from oncemq.redis import RedisClient
 from oncemq_strategies.common.name_template import NameTemplate
 from oncemq_strategies.common.redis_permissions import missing_for_channel, sample
-from oncemq_strategies.redisson.lock_survey import LOCK, READ, WRITE, Held, some_held
 from oncemq_strategies.redisson.names import (
     channel_of,
     read_write_channel_of,
     semaphore_channel_of,
 )
+from oncemq_strategies.redisson.survey.locks import LOCK, READ, WRITE, Held, some_held
 from oncemq_strategies.redisson.survey.permits import (
     all_semaphores,
     some_permits,

@@ -7,8 +7,8 @@ from typing import Any
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Call
 from oncemq.redis.faults import Failure
-from oncemq_strategies.redisson.lock_survey import Held, bounded, scanned, text_of
 from oncemq_strategies.redisson.names import below
+from oncemq_strategies.redisson.survey.locks import Held, bounded, scanned, text_of
 
 PERMIT, SEMAPHORE = "permit", "semaphore"
 """Kinds of what is held: a permit with a lease of its own, and all permits of a semaphore whose permits have no owner."""

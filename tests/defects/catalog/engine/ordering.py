@@ -27,7 +27,7 @@ DEFECTS = (
         "Topics of one consumer have identities of the same parts, or one message would take effect once for each.",
         [
             Edit(
-                "framework/oncemq/config/build/consumers/settling.py",
+                "framework/oncemq/config/build/settling.py",
                 "if _parts(first) != _parts(other):",
                 "if False:",
             )
@@ -89,7 +89,7 @@ DEFECTS = (
     Defect(
         "identity-of-another-route",
         "No message of a route with a key or identity of its own counts as a copy of another route's message.",
-        [Edit("framework/oncemq/config/build/reader.py", 'value if own else ""', '""')],
+        [Edit("framework/oncemq/config/build/reading/reader.py", 'value if own else ""', '""')],
         [f"{ROUTES}::test_key_and_identity_may_differ_by_route"],
     ),
     Defect(

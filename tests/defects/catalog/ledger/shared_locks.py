@@ -9,7 +9,7 @@ ARGUMENTS = "strategies/oncemq_strategies/redisson/handlers/arguments.py"
 HANDLERS = "tests/unit/strategies/redis/redisson/test_in_handlers.py"
 SEMAPHORES = "tests/unit/strategies/redis/redisson/test_semaphores.py"
 
-RELEASES = "strategies/oncemq_strategies/redisson/survey/releases.py"
+RELEASES = "strategies/oncemq_strategies/redisson/releases.py"
 RELEASED = "tests/unit/strategies/redis/redisson/test_releases.py"
 
 DEFECTS = (

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from oncemq_strategies.redisson import FairLock, FencedLock, Lock, MultiLock, NotHeld, lock
-from oncemq_strategies.redisson.lock_survey import force_release
 from oncemq_strategies.redisson.names import queue_of
+from oncemq_strategies.redisson.survey.locks import force_release
 from services.waiting import wait_until
 
 NOT_AT_ALL = timedelta(0)

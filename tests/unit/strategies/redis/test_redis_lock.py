@@ -18,8 +18,8 @@ from oncemq_strategies.redis_lock.unit_locks import UnitLocks
 from oncemq_strategies.redis_lock.unit_scripts import RELEASE_MANY
 from oncemq_strategies.redisson import FencedLock, Lock
 from oncemq_strategies.redisson.lease_keeper import Keeper
-from oncemq_strategies.redisson.lock_survey import all_held, force_release, held_by
 from oncemq_strategies.redisson.names import token_of
+from oncemq_strategies.redisson.survey.locks import all_held, force_release, held_by
 from oncemq_strategies.unique_key.strategy import UniqueKey
 from services.waiting import wait_until
 from support.units import UnitBench, build, orders

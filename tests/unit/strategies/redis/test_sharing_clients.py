@@ -12,7 +12,7 @@ import pytest
 from oncemq.redis.connect import client_of
 from oncemq.redis.sharing import SHARED
 from oncemq_strategies.redisson import BloomFilter, FairLock, FencedLock, Lock, MultiLock
-from oncemq_strategies.redisson.lock_survey import held_by
+from oncemq_strategies.redisson.survey.locks import held_by
 
 USES = int(os.environ.get("ONCEMQ_SHARING_USES", "300"))
 

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, MetaData
 
 from oncemq.common.clock import Clock
 from oncemq.config.build.catalog import Catalog
-from oncemq.config.build.consumers.body_checks import TopicBodies
+from oncemq.config.build.reading.body_checks import TopicBodies
 from oncemq.config.build.shared_parts import Reporter
 from oncemq.contracts.adapter import Adapter
 from oncemq.handler.middlewares import Middleware

@@ -14,7 +14,7 @@ from oncemq.cli import main
 from oncemq.redis import RedisClient
 from oncemq.redis.connect import make_client
 from oncemq_strategies.redisson import ExpirableSemaphore, ReadWriteLock, Semaphore, lock
-from oncemq_strategies.redisson.lock_survey import holders
+from oncemq_strategies.redisson.survey.locks import holders
 from services.waiting import wait_until
 
 APP = """\

@@ -18,8 +18,8 @@ from oncemq.redis import RedisClient
 from oncemq.redis.address import parse_address
 from oncemq.redis.connect import make_client
 from oncemq_strategies.redisson import ExpirableSemaphore, Lock, ReadWriteLock, Semaphore
-from oncemq_strategies.redisson.lock_survey import all_held, held_by
 from oncemq_strategies.redisson.names import below
+from oncemq_strategies.redisson.survey.locks import all_held, held_by
 
 APP = """\
 app: shop

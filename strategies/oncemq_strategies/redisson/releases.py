@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument
-from oncemq_strategies.redisson.lock_survey import READ, WRITE, Held, force_release, holders
 from oncemq_strategies.redisson.names import below, read_write_channel_of, semaphore_channel_of
 from oncemq_strategies.redisson.read_write.scripts import RELEASE_READ, RELEASE_WRITE
 from oncemq_strategies.redisson.semaphores.counting import Semaphore
 from oncemq_strategies.redisson.semaphores.scripts import GIVE_LEASE
+from oncemq_strategies.redisson.survey.locks import READ, WRITE, Held, force_release, holders
 from oncemq_strategies.redisson.survey.permits import PERMIT, SEMAPHORE, permits_of, semaphores_at
 
 
