@@ -157,6 +157,13 @@ class BatchOptions(TypedDict, total=False):
     limit: int
 
 
+class ConcurrencyOptions(TypedDict):
+    """How many messages with the same value each process works on at once."""
+
+    by: str
+    limit: int
+
+
 class ConsumerOptions(TypedDict, total=False):
     """Options of a consumer."""
 
@@ -175,6 +182,7 @@ class ConsumerOptions(TypedDict, total=False):
     limits: LimitOptions
     breakers: BreakersOptions
     rate: str | RateOptions
+    concurrency: ConcurrencyOptions
     accepts: AcceptsOptions
     in_flight: int
     publishes: Sequence[str]

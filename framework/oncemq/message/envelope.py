@@ -251,12 +251,16 @@ class Delivery:
             dead-lettered, if failures are answered.
         answered: what came of the answer, set by the adapter: `result`, `failure` or `dropped`; empty if none was sent.
         outcome: the name of its verdict, set before it is settled; empty until then.
+        concurrency: the value by which its consumer limits how many run at once; not set where it does not.
     """
+
+    concurrency: str
 
     __slots__ = (
         "answer",
         "answered",
         "commits_at_failure",
+        "concurrency",
         "crashes",
         "deferred_since",
         "envelope",

@@ -165,7 +165,14 @@ def _plain(options: Any) -> Any:
         retry = retry.model_copy(update={"never": None, "errors": None})
         retry.__pydantic_extra__ = {}
     return options.model_copy(
-        update={"on_dead": None, "breakers": None, "rate": None, "retry": retry, "limits": None}
+        update={
+            "on_dead": None,
+            "breakers": None,
+            "rate": None,
+            "concurrency": None,
+            "retry": retry,
+            "limits": None,
+        }
     )
 
 

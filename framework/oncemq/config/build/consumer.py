@@ -19,6 +19,7 @@ from oncemq.config.build.consumer_rules import (
     check_breakers,
     check_broadcast,
     check_chain,
+    check_concurrency,
     check_effects,
     check_hold,
     check_identity,
@@ -127,6 +128,7 @@ def build_consumer(
         on_dead=on_dead,
         breakers=settled.breakers,
         rate=settled.rate,
+        concurrency=settled.concurrency,
         claims=around.claims.get(settled.topic),
         declared=settled.declared,
         place=settled.place,
@@ -224,6 +226,7 @@ def _check(
         *check_times(facts),
         *check_identity(facts),
         *check_breakers(facts, settled.breakers),
+        *check_concurrency(facts, settled.concurrency),
         *check_rate(facts, settled.rate, has_redis=around.redis is not None),
     ]
     for payload in payloads:

@@ -13,9 +13,10 @@ from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
 from oncemq.contracts.strategy import Strategy
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
+from oncemq.engine.consumer.value_limit import ConcurrencyRule
 from oncemq.engine.rates.rule import RateRule
 from oncemq.ledger.records import key_fingerprints
-from oncemq.message.expressions import is_constant
+from oncemq.message.expressions import compile_expression, is_constant
 
 _INSTANCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _HELD_TOO_LONG = 600.0
@@ -82,6 +83,30 @@ def check_breakers(facts: ConsumerFacts, rules: Iterable[BreakerRule]) -> Iterab
                 where,
                 Severity.WARNING,
             )
+
+
+def check_concurrency(facts: ConsumerFacts, rule: ConcurrencyRule | None) -> Iterable[Problem]:
+    """Yield why a limit by value cannot be kept, or limits nothing."""
+    if rule is None:
+        return
+    try:
+        compile_expression(rule.by)
+    except ValueError as error:
+        yield Problem(f"`by` cannot be used: {error}", "write one like body.merchant", "concurrency.by")
+        return
+    if is_constant(rule.by):
+        yield Problem(
+            f"{rule.by} has the same value for every message, so the limit would hold for all together",
+            "write an expression of the body or the headers; for all together lower workers: or batch:",
+            "concurrency.by",
+        )
+    if rule.limit >= facts.in_flight:
+        yield Problem(
+            f"no more than {facts.in_flight} messages are received at once, so a limit of {rule.limit} limits nothing",
+            "write a smaller limit, or raise in_flight:",
+            "concurrency.limit",
+            Severity.WARNING,
+        )
 
 
 def check_rate(facts: ConsumerFacts, rate: RateRule | None, *, has_redis: bool) -> Iterable[Problem]:

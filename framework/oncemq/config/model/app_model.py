@@ -29,7 +29,7 @@ from oncemq.config.model.rate_field import RateField
 from oncemq.config.model.routes_section import RoutesField
 from oncemq.config.model.schemas_section import BodyVersionField, CompatibilityLevel, SchemasField
 from oncemq.config.model.section import OpenSection, Section
-from oncemq.config.model.shared_sections import Meaning, Retry, words
+from oncemq.config.model.shared_sections import Concurrency, Meaning, Retry, words
 from oncemq.config.model.strategy_list import StrategyList
 
 EffectsName = Annotated[str, PlainValidator(one_of("database", "external")), words("database", "external")]
@@ -136,6 +136,12 @@ class ConsumerOptions(Section):
         None,
         description="The most messages that it takes in a second, minute or hour. Default: as many as there are.",
         examples=["200/s", {"limit": "30/m", "shared": True}],
+    )
+    concurrency: Concurrency | None = Field(
+        None,
+        description="How many messages with the same value, such as a merchant, each process works on at once. Default: as many as "
+        "there are.",
+        examples=[{"by": "body.merchant", "limit": 10}],
     )
     in_flight: Count | None = Field(
         None, description="How many messages may be received and unsettled at once. Default 1000."

@@ -13,12 +13,13 @@ from oncemq.config.model.fields import BETWEEN, group_of
 from oncemq.config.model.routes_section import RoutesOption
 from oncemq.config.model.schemas_section import BodyVersionOption
 from oncemq.config.model.section import Section
-from oncemq.config.model.shared_sections import Retry
+from oncemq.config.model.shared_sections import Concurrency, Retry
 from oncemq.config.model.shared_sections import RetryRule as DeclaredRule
 from oncemq.config.model.strategy_list import StrategyChoice
 from oncemq.config.source.tree import Path
 from oncemq.contracts.checks import Effects, UnitKind
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
+from oncemq.engine.consumer.value_limit import ConcurrencyRule
 from oncemq.engine.rates.rule import RateRule
 from oncemq.ledger.coordination.broadcast import AT
 from oncemq.retry.backoff import RetryPolicy
@@ -93,6 +94,7 @@ class ConsumerSettings:
         middlewares: as declared for this consumer, without those of the app.
         breakers: when it warns, slows down or pauses by itself.
         rate: how many messages a second it takes; None = as many as there are.
+        concurrency: how many messages of a value a process works on at once; None = as many as there are.
         instance: the name of this instance, which receives every message; empty where the group's members share them.
         declared: the consumer's name in the file.
         topics: all its topics, in order.
@@ -138,6 +140,7 @@ class ConsumerSettings:
     middlewares: tuple[Any, ...]
     breakers: tuple[BreakerRule, ...]
     rate: RateRule | None
+    concurrency: ConcurrencyRule | None
     instance: str
     declared: str
     topics: tuple[str, ...]
@@ -371,6 +374,7 @@ def _settled(
         middlewares=consumer.middlewares or (),
         breakers=tuple(sources.breakers()),
         rate=rate,
+        concurrency=_concurrency(sources.first("concurrency")),
         instance=(model.instance or "") if consumer.mode == BROADCAST else "",
         declared=name,
         topics=consumer.topic_names,
@@ -378,6 +382,10 @@ def _settled(
         options=model.topics[topic_name].options,
         origins=sources.origins,
     )
+
+
+def _concurrency(declared: Concurrency | None) -> ConcurrencyRule | None:
+    return None if declared is None else ConcurrencyRule(declared.by, declared.limit)
 
 
 def _in_flight(rate: RateRule | None) -> int:

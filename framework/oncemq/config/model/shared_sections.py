@@ -88,6 +88,13 @@ class Retry(RetryRule):
         return {**(self.errors or {}), **(self.__pydantic_extra__ or {})}
 
 
+class Concurrency(Section):
+    """How many messages with the same value are worked on at once."""
+
+    by: Text = Field(description="The expression of the value.", examples=["body.merchant"])
+    limit: Count = Field(description="The most messages of a value at once, in each process.", examples=[10])
+
+
 class RouteMeaning(Section):
     """Meaning of a message, as far as it may differ between the routes of a consumer."""
 

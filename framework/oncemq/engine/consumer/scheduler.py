@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from oncemq.common.clock import Clock
+from oncemq.engine.consumer.value_limit import ValueLimit
 from oncemq.engine.rates.rate_limit import Limit
 from oncemq.message.envelope import Delivery
 
@@ -27,6 +28,7 @@ class Scheduler:
 
     Attributes:
         rate_limit: how many deliveries a second may be taken; None = as many as there are.
+        values: how many deliveries of one value may be taken at once; None = as many as there are.
         loop: what a thread of its own does until `end`; None = nothing.
     """
 
@@ -34,6 +36,7 @@ class Scheduler:
         self._clock = clock
         self._one_per_key = one_per_key
         self.rate_limit: Limit | None = None
+        self.values: ValueLimit | None = None
         self._ready: deque[Delivery] = deque()
         self._waiting: dict[str, deque[Delivery]] = {}
         self._asleep: list[tuple[float, str]] = []
@@ -114,7 +117,7 @@ class Scheduler:
         taken: list[Delivery] = []
         mine: set[str] = set()
         ready, waiting, void, one_per_key = self._ready, self._waiting, self._void_until, self._one_per_key
-        alone = self._void_alone
+        alone, values = self._void_alone, self.values
         while ready and len(taken) < limit:
             delivery = ready.popleft()
             lost = delivery.generation <= void or (alone and delivery.generation in alone)
@@ -122,14 +125,23 @@ class Scheduler:
             if expired or (lost and delivery.source is None):
                 if (released := alone.get(delivery.generation)) is not None:
                     released.append(delivery)
+                if values is not None:
+                    # It may have waited for room that was then given to it.
+                    self._give_room([values.value_of(delivery)])
                 continue
             key = delivery.key
             if key in mine:
-                if one_per_key:
+                # One that had no room waits there: nothing of its key overtakes it.
+                if one_per_key or (values is not None and (waiting[key] or not values.enter(delivery))):
                     waiting[key].append(delivery)
                     continue
             elif key in waiting:
                 waiting[key].append(delivery)
+                continue
+            elif values is not None and not values.enter(delivery):
+                # With its key, as one that sleeps: `done` of another message of its value wakes it.
+                waiting[key] = deque((delivery,))
+                values.hold(delivery)
                 continue
             else:
                 waiting[key] = deque()
@@ -152,6 +164,10 @@ class Scheduler:
         """
         with self._lock:
             now = self._clock.monotonic()
+            left: list[str] = []
+            if self.values is not None:
+                taken = list(taken)
+                left = self.values.leave(taken)
             keys = {delivery.key for delivery in taken}
             for delivery in reversed(back):
                 if delivery.key in keys:
@@ -164,6 +180,8 @@ class Scheduler:
                 else:
                     self._free(key)
                 self._woken.discard(key)
+            # Before what else waits of the keys that had the room: else one key could keep it.
+            self._give_room(left)
             if self._idle_takers:
                 self._changed.notify_all()
 
@@ -176,6 +194,17 @@ class Scheduler:
                     self._changed.notify()
             elif key in self._waiting:
                 self._woken.add(key)
+
+    def _give_room(self, values: Sequence[str]) -> None:
+        """Wake for each value a key that waits for room, the longest waiting one first; one that has nothing left is passed over."""
+        limit, freed = self.values, []
+        for value in values:
+            while limit is not None and (key := limit.next_key(value)) is not None:
+                if own := self._waiting.pop(key, None):
+                    freed.append(own)
+                    break
+        for own in reversed(freed):
+            self._ready.extendleft(reversed(own))
 
     def _free(self, key: str) -> None:
         own = self._waiting.pop(key, None)
@@ -265,6 +294,8 @@ class Scheduler:
             self._waiting.clear()
             self._until.clear()
             self._asleep.clear()
+            if self.values is not None:
+                self.values.clear()
             for delivery in left:
                 self._note_lost(delivery)
             return [delivery for delivery in left if not self.is_void(delivery)]
@@ -275,7 +306,8 @@ class Scheduler:
             return self._owned()
 
     def _owned(self) -> bool:
-        return any(key not in self._until for key in self._waiting)
+        held = self.values.held if self.values is not None else ()
+        return any(key not in self._until and key not in held for key in self._waiting)
 
     def _note_lost(self, delivery: Delivery) -> None:
         """Note for `release` a delivery of a generation that it asked for."""

@@ -3,6 +3,8 @@
 from defects.defect import Defect, Edit
 
 SCHEDULER = "framework/oncemq/engine/consumer/scheduler.py"
+VALUES = "framework/oncemq/engine/consumer/value_limit.py"
+BY_VALUE = "tests/unit/engine/consumer/test_value_limit.py"
 SCHEDULING = "tests/unit/engine/consumer/test_scheduler.py"
 ROUTES = "tests/unit/handler/test_route_settings.py"
 PARTITIONS = "tests/suites/rabbitmq/test_partitions.py"
@@ -10,6 +12,36 @@ TOPICS = "tests/unit/engine/consumer/test_several_topics.py"
 PARKED = "framework/oncemq/engine/parking/parked_source.py"
 
 DEFECTS = (
+    Defect(
+        "value-without-limit",
+        "No more messages of a value are in work than its consumer allows.",
+        [Edit(VALUES, "        if count >= self._limit:\n", "        if False:\n")],
+        [f"{BY_VALUE}::test_no_more_of_a_value_are_in_work_than_its_limit"],
+    ),
+    Defect(
+        "no-room-overtaken",
+        "Nothing of a key overtakes its message that has no room.",
+        [
+            Edit(
+                SCHEDULER,
+                "(waiting[key] or not values.enter(delivery))",
+                "not values.enter(delivery)",
+            )
+        ],
+        [f"{BY_VALUE}::test_a_key_waits_whole_behind_one_that_has_no_room"],
+    ),
+    Defect(
+        "room-of-the-lost",
+        "Room that was given to a message which is lost goes to the next of its value.",
+        [
+            Edit(
+                SCHEDULER,
+                "                    self._give_room([values.value_of(delivery)])\n",
+                "                    pass\n",
+            )
+        ],
+        [f"{BY_VALUE}::test_what_is_lost_or_released_gives_its_room_to_the_next"],
+    ),
     Defect(
         "turn-given-to-another-topic",
         "A parked message whose turn has come is run by the workers of its own topic, which read it as it was meant.",
