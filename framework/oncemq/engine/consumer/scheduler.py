@@ -181,7 +181,8 @@ class Scheduler:
                     self._free(key)
                 self._woken.discard(key)
             # Before what else waits of the keys that had the room: else one key could keep it.
-            self._give_room(left)
+            if left:
+                self._give_room(left)
             if self._idle_takers:
                 self._changed.notify_all()
 
