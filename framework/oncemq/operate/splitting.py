@@ -33,13 +33,13 @@ _OF_KEYS: Final = (
     sequences.TABLE,
     key_fingerprints.TABLE,
     parking.TABLE,
-    outbox.TABLE,
-    delayed.TABLE,
     history.TABLE,
     final_failures.TABLE,
     audit.TABLE,
 )
 """Tables whose rows are on the shard of their key."""
+_OF_THEIR_MAKERS: Final = (outbox.TABLE, delayed.TABLE)
+"""Tables whose rows are on the shard of the message whose handler made them."""
 _OF_THE_FIRST: Final = (suspects.TABLE, dead_letters.TABLE)
 """Tables whose rows are on the first shard."""
 
@@ -52,11 +52,21 @@ class _Part:
         table: has a primary key.
         key: the column that says to which shard a row belongs; None = to the first.
         ours: which rows are the app's.
+        anywhere: a row is on the shard of the message that made it, and its key may belong elsewhere.
     """
 
     table: Table
     key: Column[Any] | None
     ours: ColumnElement[bool] | None = None
+    anywhere: bool = False
+
+    @property
+    def same(self) -> list[Column[Any]]:
+        """Return the columns by which a row is known again: numbers alone mean another row on another shard."""
+        identity = list(self.table.primary_key.columns)
+        more = [self.table.c[name] for name in ("message_id", "created_at")] if self.anywhere else []
+        keys = [] if self.key is None or self.key in identity else [self.key]
+        return [*identity, *keys, *more]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +121,13 @@ def split(plan: AppPlan, tables: Mapping[str, str], *, keep: bool) -> Iterator[S
 
 
 def _ledger_parts(app: str) -> Iterator[_Part]:
-    for table in (*_OF_KEYS, *_OF_THE_FIRST):
+    for table in (*_OF_KEYS, *_OF_THEIR_MAKERS, *_OF_THE_FIRST):
         if "app" in table.c:
             ours = table.c.app == app
         else:
             ours = (table.c.consumer > f"{app}.") & (table.c.consumer < f"{app}/")  # "/" follows "."
-        yield _Part(table, table.c.key if table in _OF_KEYS else None, ours)
+        key = None if table in _OF_THE_FIRST else table.c.key
+        yield _Part(table, key, ours, anywhere=table in _OF_THEIR_MAKERS)
 
 
 def _parts_of_users(engine: Engine, tables: Mapping[str, str]) -> Iterator[_Part]:
@@ -137,55 +148,78 @@ def _on_shard(
     engines: Sequence[Engine], layout: Layout, part: _Part, number: int, *, keep: bool
 ) -> tuple[int, int]:
     """Return how many rows of a shard stay and go."""
-    identity = list(part.table.primary_key.columns)
-    stays = goes = 0
+    identity, stays, goes = list(part.table.primary_key.columns), 0, 0
     after: tuple[Any, ...] | None = None
     while True:
         with engines[number].connect() as connection:
             page = _page(connection, part, identity, after)
             if not page:
                 return stays, goes
-            away: dict[int, list[tuple[Any, ...]]] = {}
-            for *row, key in page:
-                owner = 0 if part.key is None else layout.shard_of("" if key is None else str(key))
-                if owner != number:
-                    away.setdefault(owner, []).append(tuple(row))
-            for owner, rows in away.items():
-                _insist_on(engines[owner], part, identity, rows, engines[number])
-                if keep:
-                    connection.execute(delete(part.table).where(_among(identity, rows)))
+            rows = [tuple(row) for *row, _ in page]
+            away = (
+                _copies(engines[:number], part, rows)
+                if part.anywhere
+                else _of_others(engines, layout, part, number, page)
+            )
+            if away and keep:
+                connection.execute(
+                    delete(part.table).where(_among(identity, [row[: len(identity)] for row in away]))
+                )
             connection.commit()
-        going = sum(map(len, away.values()))
-        stays, goes, after = stays + len(page) - going, goes + going, tuple(page[-1][:-1])
+        stays, goes, after = stays + len(page) - len(away), goes + len(away), rows[-1][: len(identity)]
+
+
+def _of_others(
+    engines: Sequence[Engine], layout: Layout, part: _Part, number: int, page: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    """Return the rows that belong to other shards.
+
+    Raises:
+        ConfigError: a shard does not have one that belongs to it.
+    """
+    away: dict[int, list[tuple[Any, ...]]] = {}
+    for *row, key in page:
+        owner = 0 if part.key is None else layout.shard_of("" if key is None else str(key))
+        if owner != number:
+            away.setdefault(owner, []).append(tuple(row))
+    for owner, rows in away.items():
+        missing = set(rows).difference(_there(engines[owner], part, rows))
+        if missing:
+            name, example = part.table.fullname, min(map(str, missing))
+            what = (
+                f"{len(missing)} rows of {name} in {place(engines[number])} belong to {place(engines[owner])}"
+            )
+            lacks = f"{what}, which does not have them, such as {example}"
+            raise ConfigError([f"{lacks}: they were not deleted; copy the whole database there first"])
+    return [row for rows in away.values() for row in rows]
+
+
+def _copies(earlier: Sequence[Engine], part: _Part, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the rows that an earlier shard has, too: it keeps them."""
+    known = {row for engine in earlier for row in _there(engine, part, rows)}
+    return [row for row in rows if row in known]
+
+
+def _there(engine: Engine, part: _Part, rows: Sequence[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
+    """Return those of `rows` that a shard has."""
+    identity = list(part.table.primary_key.columns)
+    wanted = [row[: len(identity)] for row in rows]
+    with engine.connect() as connection:
+        found = connection.execute(select(*part.same).where(_among(identity, wanted)))
+        return set(rows).intersection(map(tuple, found))
 
 
 def _page(
     connection: Connection, part: _Part, identity: Sequence[Column[Any]], after: tuple[Any, ...] | None
 ) -> Sequence[Any]:
     key = identity[0] if part.key is None else part.key
-    found = select(*identity, key.label("key_of_it")).order_by(*identity).limit(_BATCH)
+    found = select(*part.same, key.label("key_of_it")).order_by(*identity).limit(_BATCH)
     if part.ours is not None:
         found = found.where(part.ours)
     if after is not None:
         later = identity[0] > after[0] if len(identity) == 1 else tuple_(*identity) > tuple_(*after)
         found = found.where(later)
     return connection.execute(found).all()
-
-
-def _insist_on(
-    owner: Engine,
-    part: _Part,
-    identity: Sequence[Column[Any]],
-    rows: Sequence[tuple[Any, ...]],
-    here: Engine,
-) -> None:
-    with owner.connect() as connection:
-        there = connection.execute(select(*identity).where(_among(identity, rows)))
-        missing = set(rows).difference(map(tuple, there))
-    if missing:
-        name, example = part.table.fullname, min(map(str, missing))
-        where = f"{len(missing)} rows of {name} in {place(here)} belong to {place(owner)}, which does not have them, such as {example}"
-        raise ConfigError([f"{where}: they were not deleted; copy the whole database there first"])
 
 
 def _among(identity: Sequence[Column[Any]], rows: Sequence[tuple[Any, ...]]) -> ColumnElement[bool]:

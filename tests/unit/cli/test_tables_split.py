@@ -11,7 +11,10 @@ from sqlalchemy import Engine, create_engine, insert, select, text
 from oncemq.common.sharding import Layout
 from oncemq.ledger.coordination import workers
 from oncemq.ledger.database.server_clock import server_time
+from oncemq.ledger.messages import outbox, parking
+from oncemq.ledger.messages.parked_row import Parked
 from oncemq.ledger.records.states import TABLE
+from oncemq.message.envelope import Message
 from support.apps.warm import WarmProgram
 
 KEYS = [f"k{number}" for number in range(20)]
@@ -107,6 +110,76 @@ def test_a_row_that_its_shard_does_not_have_is_not_deleted(shop: Shop) -> None:
     assert "1 rows of oncemq_states in" in refused.stderr
     assert "copy the whole database there first" in refused.stderr
     assert shop.keys() == before
+
+
+def test_a_copy_that_was_not_split_is_told_from_a_new_database(shop: Shop) -> None:
+    """The start, `tables create` and `tables upgrade` say what is to be done, also where slots were written down."""
+    slots = ", ".join(f'"{LAYOUT.slots(shard)}"' for shard in (0, 1))
+    for more in ("", f", slots: [{slots}]"):
+        shop.configure(f'{{shards: ["{shop.urls[0]}", "{shop.urls[1]}"], by: key{more}}}')
+        for command in (["run", "--until-idle", "1s"], ["tables", "upgrade"], ["tables", "create"]):
+            refused = shop.program.call(*command)
+            assert refused.returncode != 0, command
+            assert "`oncemq tables split`" in refused.stderr
+            if more or command[0] == "run":
+                assert "it was copied, but not split yet" in refused.stderr, command
+    shop.program.succeed("tables", "split")
+    for command in (["tables", "upgrade"], ["tables", "create"], ["run", "--until-idle", "1s"]):
+        shop.program.succeed(*command)
+    assert shop.keys() == OWN
+
+
+def test_rows_that_were_not_copied_are_told_from_copies(shop: Shop) -> None:
+    """A second database that is empty: the first one's keys would be new there."""
+    with shop.engines[1].begin() as connection:
+        connection.execute(TABLE.delete())
+    refused = shop.program.call("run", "--until-idle", "1s")
+    assert "and they are not there: duplicates would take effect" in refused.stderr
+
+
+def test_a_row_with_the_same_number_is_not_the_same_row(shop: Shop) -> None:
+    """Each shard counts its own: a message that waits is not deleted because another has its number elsewhere."""
+    for engine, key in zip(shop.engines, (OWN[0][0], OWN[0][1]), strict=True):
+        with engine.begin() as connection:
+            parking.add(connection, "shop.judge", [waiting(key)])
+    refused = shop.program.call("tables", "split")
+    assert "1 rows of oncemq_parked in" in refused.stderr
+    assert "which does not have them" in refused.stderr
+    for engine in shop.engines:
+        with engine.connect() as connection:
+            assert parking.count(connection, "shop.judge") == 1
+
+
+def test_a_published_message_stays_where_its_maker_was(shop: Shop) -> None:
+    """Its key may belong elsewhere: a row of one shard alone stays, and of copies the first shard keeps one."""
+    claim = outbox.Claim("shop", "dead", datetime.now(UTC))
+    for engines, key in ((shop.engines, OWN[1][0]), (shop.engines[1:], OWN[0][0])):
+        for engine in engines:
+            with engine.begin() as connection:
+                row = dict.fromkeys(("topic", "headers", "consumer"), "x")
+                moments = dict.fromkeys(("created_at", "due_at"), claim.due_at)
+                values = {
+                    **row,
+                    **moments,
+                    "app": "shop",
+                    "key": key,
+                    "message_id": key,
+                    "body": b"",
+                    "owner": "dead",
+                }
+                connection.execute(insert(outbox.TABLE).values(**values, attempts=0))
+    shop.program.succeed("tables", "split")
+    found = []
+    for engine in shop.engines:
+        with engine.connect() as connection:
+            found.append(list(connection.execute(select(outbox.TABLE.c.key)).scalars()))
+    assert found == [[OWN[1][0]], [OWN[0][0]]]
+
+
+def waiting(key: str) -> Parked:
+    """Return a message that waits in the ledger."""
+    now = datetime.now(UTC)
+    return Parked(0, key, key, 2, False, Message("orders", b"{}"), "early", now, None)
 
 
 def test_nothing_is_split_while_the_app_runs(shop: Shop) -> None:

@@ -72,6 +72,42 @@ DEFECTS = (
         ["tests/unit/cli/test_tables_split.py::test_a_row_that_its_shard_does_not_have_is_not_deleted"],
     ),
     Defect(
+        "split-by-numbers-alone",
+        "A row with the same number on another shard is not the same row.",
+        [
+            Edit(
+                "framework/oncemq/operate/splitting.py",
+                "return [*identity, *keys, *more]",
+                "return [*identity, *more]",
+            )
+        ],
+        ["tests/unit/cli/test_tables_split.py::test_a_row_with_the_same_number_is_not_the_same_row"],
+    ),
+    Defect(
+        "published-on-both-shards",
+        "Of copies of a published message one is left.",
+        [
+            Edit(
+                "framework/oncemq/operate/splitting.py",
+                "_copies(engines[:number], part, rows)",
+                "_copies((), part, rows)",
+            )
+        ],
+        ["tests/unit/cli/test_tables_split.py::test_a_published_message_stays_where_its_maker_was"],
+    ),
+    Defect(
+        "copied-and-not-split",
+        "A shard that was copied and not split is not served.",
+        [
+            Edit(
+                "framework/oncemq/ledger/coordination/shards.py",
+                "        if away is None:\n",
+                "        if app:\n",
+            )
+        ],
+        ["tests/unit/cli/test_tables_split.py::test_a_copy_that_was_not_split_is_told_from_a_new_database"],
+    ),
+    Defect(
         "split-of-another-app",
         "Only the app's own rows are divided.",
         [
