@@ -179,7 +179,7 @@ def _registry_id(value: Any) -> int | str:
         return str(UUID(value))
     except (ValueError, AttributeError, TypeError):
         raise WrongValue(
-            f"{str(value)[:80]!r} is no id of a registry's schema",
+            f"{str(value)[:80]!r} is not the id of a registry's schema",
             "write its number, or the GUID that the registry shows",
         ) from None
 
