@@ -342,8 +342,8 @@ def test_each_form_is_read_from_a_file(tmp_path: Path, version: str) -> None:
         ),
         (declared("{registry_ids: []}"), "a mapping of versions to a registry's ids"),
         (declared("{registry_ids: {1: 17, 3: 17}}"), "the registry's id 17 stands there twice"),
-        (declared("{registry_ids: {1: x}}"), "'x' is no id of a registry's schema"),
-        (declared("{registry_ids: {1: -1}}"), "'-1' is no id of a registry's schema"),
+        (declared("{registry_ids: {1: x}}"), "'x' is not the id of a registry's schema"),
+        (declared("{registry_ids: {1: -1}}"), "'-1' is not the id of a registry's schema"),
         (declared("1, format: text"), "bodies of format text are no JSON"),
         (
             declared("body.v", consumer="accepts: {version: body.v, versions: [1]},"),
