@@ -16,8 +16,7 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import Strategy
 from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.breakers.rule import BreakerRule
-from oncemq.engine.consumer.value_limit import ConcurrencyRule
-from oncemq.engine.rates.rule import RateRule
+from oncemq.engine.rates.rule import ConcurrencyRule, RateRule
 from oncemq.engine.recording.recorder import TrafficRecorder
 from oncemq.engine.supervision.recycling import RecycleRule
 from oncemq.handler.binding import BoundHandler

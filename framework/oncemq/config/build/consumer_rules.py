@@ -13,8 +13,7 @@ from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
 from oncemq.contracts.strategy import Strategy
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
-from oncemq.engine.consumer.value_limit import ConcurrencyRule
-from oncemq.engine.rates.rule import RateRule
+from oncemq.engine.rates.rule import ConcurrencyRule, RateRule
 from oncemq.ledger.records import key_fingerprints
 from oncemq.message.expressions import compile_expression, is_constant
 

@@ -19,8 +19,7 @@ from oncemq.config.model.strategy_list import StrategyChoice
 from oncemq.config.source.tree import Path
 from oncemq.contracts.checks import Effects, UnitKind
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
-from oncemq.engine.consumer.value_limit import ConcurrencyRule
-from oncemq.engine.rates.rule import RateRule
+from oncemq.engine.rates.rule import ConcurrencyRule, RateRule
 from oncemq.ledger.coordination.broadcast import AT
 from oncemq.retry.backoff import RetryPolicy
 

@@ -2,24 +2,11 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from oncemq.engine.rates.rule import ConcurrencyRule
 from oncemq.message.envelope import Delivery
 from oncemq.message.expressions import Expression, compile_expression
 from oncemq.message.routed_reader import text_of
-
-
-@dataclass(frozen=True, slots=True)
-class ConcurrencyRule:
-    """How many messages with the same value a process works on at once.
-
-    Args:
-        by: the expression of the value.
-        limit: at least 1.
-    """
-
-    by: str
-    limit: int
 
 
 class ValueLimit:

@@ -1,4 +1,4 @@
-"""Defines how many messages a second a consumer may take, as declared."""
+"""Defines how many messages a consumer may take a second, and how many it may work on at once, as declared."""
 
 from dataclasses import dataclass
 
@@ -18,3 +18,16 @@ class RateRule:
     burst: int | None = None
     shared: bool = False
     text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrencyRule:
+    """How many messages with the same value a process works on at once.
+
+    Args:
+        by: the expression of the value.
+        limit: at least 1.
+    """
+
+    by: str
+    limit: int

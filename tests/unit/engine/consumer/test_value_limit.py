@@ -11,7 +11,8 @@ import pytest
 
 from oncemq import App, ConfigError
 from oncemq.engine.consumer.scheduler import Scheduler
-from oncemq.engine.consumer.value_limit import ConcurrencyRule, ValueLimit
+from oncemq.engine.consumer.value_limit import ValueLimit
+from oncemq.engine.rates.rule import ConcurrencyRule
 from oncemq.message.envelope import Delivery, Message
 from oncemq.testing import TestApp
 from oncemq.testing.fake_clock import FakeClock
