@@ -53,7 +53,7 @@ OnceMQError
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from oncemq.common.durations import delay_of
 
@@ -87,9 +87,14 @@ class MissingExtra(OnceMQError):
 
 
 class MessageRefused(OnceMQError):
-    """This message can never be applied; `reason` becomes the dead letter's reason."""
+    """This message can never be applied; `reason` becomes the dead letter's reason.
+
+    Attributes:
+        envelope: the message's `Envelope`, where key, version and identity were found all the same; else None.
+    """
 
     reason = "refused"
+    envelope: Any = None
 
 
 class Undecodable(MessageRefused):

@@ -1,7 +1,7 @@
 """Converts lines of a file into messages of a topic, and reports bad lines."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import IO, Any
@@ -9,9 +9,8 @@ from uuid import uuid4
 
 from oncemq.errors import MessageRefused
 from oncemq.message.decoding import Decoder, make_decoder
-from oncemq.message.envelope import Message, OutgoingMessage
+from oncemq.message.envelope import Envelope, Message, OutgoingMessage
 from oncemq.message.headers import CONTENT_TYPE
-from oncemq.message.reader import Reader
 from oncemq.registry import did_you_mean
 
 MAX_LINE = 8 * 1024 * 1024
@@ -40,7 +39,7 @@ class LineReader:
     Args:
         topic: the topic's name in the app.
         body_format: encoding of the topic's bodies.
-        reader: finds key, version and identity, which every message must have; None where the topic names no key.
+        examine: returns the envelope that consumers make of a message, None where the topic names no key, or raises `MessageRefused`.
         envelope: each line is an object with `body` and, if wanted, `headers`, `key`, `id`.
         more: headers of all messages.
     """
@@ -49,7 +48,7 @@ class LineReader:
         self,
         topic: str,
         body_format: str,
-        reader: Reader | None,
+        examine: Callable[[Message], Envelope | None],
         *,
         envelope: bool,
         more: Mapping[str, str] = MappingProxyType({}),
@@ -57,9 +56,8 @@ class LineReader:
         self._more = more
         self._topic = topic
         self._format = body_format
-        self._reader = reader
+        self._examine = examine
         self._envelope = envelope
-        self._decode: Decoder = make_decoder(body_format)
         self._parse: Decoder = make_decoder("json")
 
     def read(self, stream: IO[bytes]) -> Iterator[Line]:
@@ -108,11 +106,9 @@ class LineReader:
         headers = {**headers, **self._more}
         message_id = message_id or uuid4().hex
         message = Message(self._topic, body, message_id, headers, () if key is None else (key,))
-        if self._reader is None:
-            self._decode(message)
-            return OutgoingMessage(body, headers, key, message_id)
-        envelope, _payload = self._reader.read(message)
-        return OutgoingMessage(body, headers, envelope.key if key is None else key, message_id)
+        envelope = self._examine(message)
+        found = key if key is not None or envelope is None else envelope.key
+        return OutgoingMessage(body, headers, found, message_id)
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str | None:

@@ -14,7 +14,7 @@ from oncemq.common.clock import Clock, SystemClock
 from oncemq.common.durations import LONGEST_DELAY, delay_of, format_duration
 from oncemq.errors import BrokerError, MessageRefused, Unpublishable
 from oncemq.message.decoding import Decoder
-from oncemq.message.envelope import Message, OutgoingMessage
+from oncemq.message.envelope import Envelope, Message, OutgoingMessage
 from oncemq.message.headers import CONTENT_ENCODING, CONTENT_TYPE, PREFIX, PRIORITY
 from oncemq.message.identity import canonical_key, canonical_version
 from oncemq.message.reader import Reader
@@ -316,13 +316,23 @@ class OutgoingTopic:
         given = None if key is None else canonical_key(key, f"key= of topic {self.name!r}")
         raw = self.encode(body)
         message = Message(self.name, raw, own_id, headers, () if given is None else (given,))
-        if self._reader is None:
-            self._decode(message)
+        envelope = self.examine(message)
+        if envelope is None:
             return OutgoingMessage(raw, headers, given, own_id)
-        envelope, _ = self._reader.read(message)
         self._require_same("key", given, envelope.key)
         self._require_same("version", version, envelope.version)
         return OutgoingMessage(raw, headers, envelope.key, own_id)
+
+    def examine(self, message: Message) -> Envelope | None:
+        """Return the envelope that consumers make of a message; None if the topic declares no key.
+
+        Raises:
+            MessageRefused: they would refuse it.
+        """
+        if self._reader is None:
+            self._decode(message)
+            return None
+        return self._reader.read(message)[0]
 
     def encode(self, body: Any) -> bytes:
         """Return the body's bytes; bytes are sent as they are.

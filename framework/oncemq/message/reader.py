@@ -1,8 +1,10 @@
 """Reads a `Message` into its `Envelope` and payload, as the topic declares key, version, identity and format."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
+from oncemq.errors import MessageRefused
 from oncemq.message.body_version import Check
 from oncemq.message.decoding import Decoder
 from oncemq.message.envelope import Envelope, Message, make_envelope
@@ -87,7 +89,13 @@ class Reader:
         """Return the envelope of a message with this decoded body, and the body; as `read`."""
         key = self._key(message, body)
         if self._check is not None:
-            self._check(message, body, key)
+            try:
+                self._check(message, body, key)
+            except MessageRefused as error:
+                unchecked = copy(self)
+                unchecked._check = None
+                error.envelope = envelope_of_refused(unchecked, message, body)
+                raise
         version = None
         if self._version is not None:
             version = canonical_version(self._version(message, body), self._version_source)
@@ -101,6 +109,15 @@ class Reader:
             Undecodable: it does not match the topic's format.
         """
         return self._decoder(message)
+
+
+def envelope_of_refused(reader: Reader, message: Message, body: Any) -> Envelope | None:
+    """Return the envelope of a message that is refused for its body; None where key, version or identity cannot be found either."""
+    try:
+        return reader.read_decoded(message, body)[0]
+    except MessageRefused as error:
+        found: Envelope | None = error.envelope
+        return found
 
 
 def _compiled(what: str, text: str) -> Expression:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from oncemq.errors import MessageRefused
 from oncemq.message.envelope import Envelope, Message
 from oncemq.message.expressions import Expression
-from oncemq.message.reader import Reader
+from oncemq.message.reader import Reader, envelope_of_refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,11 @@ class RoutedReader(Reader):
             value = text_of(value)
         route = self._routes.get(value, self._others)
         if route.validate is not None:
-            route.validate(body)
+            try:
+                route.validate(body)
+            except MessageRefused as error:
+                error.envelope = envelope_of_refused(route.reader, message, body)
+                raise
         return route.number, *route.reader.read_decoded(message, body)
 
     def decode(self, message: Message) -> Any:

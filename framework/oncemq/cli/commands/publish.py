@@ -28,10 +28,8 @@ from oncemq.contracts.unit import Outgoing
 from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError, Unpublishable
 from oncemq.ledger.messages import delayed
 from oncemq.ledger.messages.outbox import Claim
-from oncemq.message.decoding import make_decoder
 from oncemq.message.headers import PRIORITY
 from oncemq.message.outgoing import Claims, DelayBy
-from oncemq.message.reader import Reader
 from oncemq.observe.fields import error_text
 from oncemq.operate.brokers import prepared
 from oncemq.registry import did_you_mean
@@ -113,9 +111,8 @@ def publish(
     declared = _topic(app, topic)
     later = _Later.of(app, topic, delay, at)
     more = _priority(app, topic, priority)
-    lines = LineReader(
-        topic, declared.format or "json", _reader(app, topic, declared), envelope=envelope, more=more
-    )
+    examine = app.plan.topics[topic].examine
+    lines = LineReader(topic, declared.format or "json", examine, envelope=envelope, more=more)
     summary = Summary(topic)
     output = Output(as_json=as_json)
     began = time.monotonic()
@@ -124,7 +121,7 @@ def publish(
         stream.seek(0)
         if not summary.bad or skip_bad:
             good = (line for line in lines.read(stream) if line.message is not None)
-            claims = app.plan.topics[topic].claims if topic in app.plan.topics else None
+            claims = app.plan.topics[topic].claims
             if later is not None and not later.timer:
                 _store(app, topic, _claimed(later.marked(good), claims), summary)
             else:
@@ -206,21 +203,6 @@ def _topic(app: LoadedApp, name: str) -> Topic:
 
 def _broker(app: LoadedApp, topic: Topic) -> str:
     return topic.broker or next(iter(app.plan.adapters))
-
-
-def _reader(app: LoadedApp, name: str, topic: Topic) -> Reader | None:
-    if not topic.key:
-        return None
-    key = topic.key[0] if len(topic.key) == 1 else f"[{', '.join(topic.key)}]"
-    return Reader(
-        _broker(app, topic),
-        name,
-        "",
-        key=key,
-        version=topic.version,
-        identity=topic.identity or (),
-        decoder=make_decoder(topic.format or "json"),
-    )
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from oncemq.config.build.group_conflicts import (
 )
 from oncemq.config.build.importing import make_importable
 from oncemq.config.build.reading.body_checks import build_topic_bodies
+from oncemq.config.build.reading.levels import check_levels
 from oncemq.config.build.settling import brokers_of, settle_all
 from oncemq.config.build.shared_columns import check_columns, owned_columns
 from oncemq.config.build.shared_parts import (
@@ -163,6 +164,8 @@ def _build(
     tracing = build_tracing(model, report)
     middlewares = build_middlewares(model.middlewares or (), ("middlewares",), folder, report)
     registry = build_registry(model, folder, report)
+    if consumers:  # `schemas check` tells more, and has none
+        check_levels(model, registry, report)
     bodies = build_topic_bodies(model, registry, report)
     generations = build_generations(model, engine, consumers, report)
     claims = build_claims(model, consumers, clock, report, instead.open_store)

@@ -59,7 +59,8 @@ class Intake:
             envelope, payload = self._read(delivery)
         except MessageRefused as error:
             delivery.refusal = error
-            delivery.key = REFUSED_KEY
+            delivery.envelope = error.envelope
+            delivery.key = REFUSED_KEY if error.envelope is None else error.envelope.key
             return
         except ClaimStoreUnavailable:
             raise

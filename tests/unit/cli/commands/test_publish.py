@@ -212,7 +212,7 @@ def test_a_priority_that_the_broker_does_not_have_is_refused(line):
 
 def test_every_line_has_the_priority_that_is_given():
     """As the header that its adapter reads."""
-    reader = LineReader("order.paid", "json", None, envelope=False, more={PRIORITY: "5"})
+    reader = LineReader("order.paid", "json", lambda _: None, envelope=False, more={PRIORITY: "5"})
     (found,) = reader.read(io.BytesIO(b'{"order_id": "a1"}\n'))
     assert found.message is not None
     assert found.message.headers[PRIORITY] == "5"

@@ -27,6 +27,10 @@ class Paid(BaseModel):
     order_id: str
     amount: int
     user: str | None = None
+
+
+def pay(order: dict) -> None:
+    pass
 """
 FIRST = {
     "type": "object",
@@ -277,3 +281,48 @@ def test_a_file_for_no_topic_of_the_app_is_told(folder: Path) -> None:
     done = run_program("schemas", "check")
     assert done.exit_code == 0, done.output
     assert "'order.piad' is not a topic of this app; did you mean 'order.paid'" in done.stderr
+
+
+CONSUMED = 'consumers: {pay: {topic: order.paid, handler: "registered_models:pay"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("schemas", "topic", "place"),
+    [
+        ("schemas: schemas\n", ", compatibility: full", "app.yaml:5:71"),
+        ("schemas: {folder: schemas, compatibility: forward}\n", "", "app.yaml:7:43"),
+    ],
+    ids=["of a topic", "of all topics"],
+)
+def test_an_app_does_not_start_with_versions_that_break_their_level(
+    folder: Path, schemas: str, topic: str, place: str
+) -> None:
+    """What is declared is checked where an app with consumers is loaded, and is refused at its line."""
+    app(f"{schemas}{CONSUMED}", topic)
+    done = run_program("check")
+    assert done.exit_code == CONFIG
+    assert re.search(
+        rf"{re.escape(place)}: order.paid is declared (full|forward), and bodies of v2 \(schemas/order.paid.v2.json\) cannot all be "
+        r"read as v1 \(schemas/order.paid.v1.json\): amount: v2 allows number, v1 accepts only integer",
+        done.stderr,
+    ), done.stderr
+
+
+def test_a_level_that_no_one_declared_keeps_no_app_from_its_start(folder: Path) -> None:
+    """By default `schemas check` alone compares: an app with functions between its versions goes on."""
+    write("order.paid.v2.json", {"type": "string"})
+    app(f"schemas: schemas\n{CONSUMED}")
+    assert run_program("check").exit_code == 0
+    assert run_program("schemas", "check").exit_code == FAILED
+
+
+def test_a_file_is_published_only_if_its_bodies_are_what_their_versions_allow(folder: Path) -> None:
+    """A line that consumers would refuse is a bad line, with its number; nothing is sent."""
+    app("schemas: schemas", ", body_version: 2")
+    Path("lines.jsonl").write_text('{"order_id": "a", "amount": 1}\n{"order_id": "b", "amount": "1"}\n')
+    done = run_program("publish", "order.paid", "lines.jsonl")
+    assert done.exit_code == FAILED
+    assert (
+        "lines.jsonl:2: message 'b' of topic 'order.paid': its body of version 2" in done.stdout + done.stderr
+    )
+    assert "nothing published: 1 bad line" in done.stdout + done.stderr

@@ -12,7 +12,7 @@ from oncemq.cli.files import app_option
 from oncemq.cli.output import Output, counted, json_option, warn
 from oncemq.config import load
 from oncemq.config.build.plan import LoadedApp
-from oncemq.config.model.schemas_section import NEVER
+from oncemq.config.build.reading.levels import declared_level, undeclared_fields
 from oncemq.errors import ConfigError
 from oncemq.registry import did_you_mean
 from oncemq.schemas.compatibility import Comparison, Level, compare
@@ -52,7 +52,7 @@ def check(files: Sequence[Path], topics: Sequence[str], pass_unjudged: bool, as_
                 f"{topic!r} is not a topic of this app{near} – rename its files, unless they belong to another app"
             )
         versions, level = loaded.registry.versions(topic), _level_of(loaded, topic)
-        for comparison in compare(versions, level, undeclared=_undeclared(loaded)):
+        for comparison in compare(versions, level, undeclared=undeclared_fields(loaded.model)):
             fails = comparison.breaks or (bool(comparison.differences) and not pass_unjudged)
             compared, wrong = compared + 1, wrong + fails
             out.record(_record(comparison, level))
@@ -132,14 +132,7 @@ def _chosen(loaded: LoadedApp, topics: Sequence[str]) -> Sequence[str]:
 
 
 def _level_of(loaded: LoadedApp, topic: str) -> Level:
-    declared, section = loaded.model.topics.get(topic), loaded.model.schemas
-    own = None if declared is None else declared.compatibility
-    return Level(own or (section and section.compatibility) or Level.BACKWARD)
-
-
-def _undeclared(loaded: LoadedApp) -> bool:
-    section = loaded.model.schemas
-    return section is None or section.undeclared_fields != NEVER
+    return declared_level(loaded.model, topic) or Level.BACKWARD
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
