@@ -167,6 +167,32 @@ DEFECTS = (
         ["tests/unit/schemas/test_bodies.py::test_a_topic_says_where_the_version_is"],
     ),
     Defect(
+        "refused-body-without-its-key",
+        "A message that is refused for its body keeps its key, by which it is found among the dead letters.",
+        [
+            Edit(
+                "framework/oncemq/engine/consumer/receiver.py",
+                "delivery.envelope = error.envelope",
+                "delivery.envelope = None",
+            )
+        ],
+        ["tests/unit/schemas/test_bodies.py::test_what_other_producers_send_is_a_dead_letter"],
+    ),
+    Defect(
+        "declared-level-unchecked",
+        "An app does not start with registered versions that break the level that is declared for their topic.",
+        [
+            Edit(
+                "framework/oncemq/config/build/plan.py",
+                "if consumers:  # `schemas check`",
+                "if False:  # `schemas check`",
+            )
+        ],
+        [
+            "tests/unit/cli/messages/test_schemas.py::test_an_app_does_not_start_with_versions_that_break_their_level"
+        ],
+    ),
+    Defect(
         "values-of-bodies-shown",
         "Errors about a body name paths and rules, never its values, which may be secrets.",
         [Edit("framework/oncemq/schemas/bodies.py", "mask=_VALUE, ", "")],
