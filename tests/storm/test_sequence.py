@@ -21,6 +21,8 @@ AT_ONCE = 16
 """Keys whose messages are sent interleaved, so that a window of 64 holds about four of each."""
 EVERY = 2.0 if LONG else 3.0
 """Seconds between two deaths; in the short form so many that a consumer has begun to work on a busy machine, too."""
+RATE = 200
+"""Messages a second in the short form: they last for more than two deaths, however fast they are applied."""
 CHAIN = "{sequence: {order: body.step}}"
 SECONDS = 1800 if LONG else 180
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(SECONDS)]
@@ -51,7 +53,7 @@ def test_the_order_of_every_key_is_kept(place: Place, request: pytest.FixtureReq
         stage = Stage(place, nursery, Settings(attempts=50, most="1s", strategies=CHAIN))
         with Assassin(stage, count=2, every=EVERY, at_work_only=True).at_work() as assassin:
             shuffled = as_networks_do(messages, random.Random(11), twice=0.1, window=WINDOW)
-            publisher = stage.publisher(stage.write(shuffled), rate=0 if LONG else 500)
+            publisher = stage.publisher(stage.write(shuffled), rate=0 if LONG else RATE)
             wait_for(lambda: stage.applied() > 0, "the first effects", pause=0.1)
             deaths = stage.times("consumer killed")
             wait_for(lambda: stage.times("consumer killed") > deaths, "a death amid the work", pause=0.1)
