@@ -61,8 +61,18 @@ def test_problems_name_the_line_of_the_declaration():
 def test_an_unknown_argument_is_refused_with_a_suggestion():
     """The words mean the same as in YAML, and so do the mistakes."""
     app = shop()
+    app.consumer(topic="orders", max_workers=3)(handle)
+    with pytest.raises(ConfigError, match="there is no 'max_workers' here – write workers: auto"):
+        app.check()
+
+
+def test_a_number_for_concurrency_is_answered_with_workers():
+    """Other tools mean the number of workers by it; here it limits the messages of one value."""
+    app = shop()
     app.consumer(topic="orders", concurrency=3)(handle)
-    with pytest.raises(ConfigError, match="there is no 'concurrency' here – write workers: auto"):
+    with pytest.raises(
+        ConfigError, match="should be a mapping – for the number of workers write workers: auto"
+    ):
         app.check()
 
 

@@ -72,8 +72,13 @@ def at_end(more: str) -> str:
             "app.yaml:8:1: there is no 'concurrency' here – write it below defaults: or a consumer",
         ),
         (
+            with_consumer("max_workers: 4"),
+            "app.yaml:7:26: there is no 'max_workers' here – write workers: auto",
+        ),
+        (
             with_consumer("concurrency: 4"),
-            "app.yaml:7:26: there is no 'concurrency' here – write workers: auto",
+            "app.yaml:7:39: `concurrency`: should be a mapping – for the number of workers write workers: auto; to limit messages of one "
+            "value write names and values below it, indented; known here: by, limit",
         ),
         (
             with_consumer("prefetch_count: 4"),

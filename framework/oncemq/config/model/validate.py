@@ -14,6 +14,8 @@ from oncemq.config.model.shared_sections import Retry, RetryRule
 from oncemq.config.source.problems import Position, Problems
 from oncemq.config.source.tree import Fields, Path, Scalar, find, key_position, plain
 
+_MEANT = {"concurrency": "for the number of workers write workers: auto; to limit messages of one value "}
+"""What other tools mean by the name of a mapping of ours."""
 _NO_LIST = {"tuple_type": "should be a list of names", "list_type": "should be a list"}
 
 
@@ -161,7 +163,7 @@ def _wrong_value(path: Path, detail: Mapping[str, Any], tree: Fields, problems: 
         known = ", ".join(field_names(model_at(path)))
         text, advice = (
             "should be a mapping",
-            f"write names and values below it, indented; known here: {known}",
+            f"{_MEANT.get(str(path[-1]), '')}write names and values below it, indented; known here: {known}",
         )
     if isinstance(node, Scalar) and node.source is not None and len(str(node.value)) > 0:
         text, advice = _hide(text, node), _hide(advice, node)
