@@ -77,8 +77,10 @@ def at_end(more: str) -> str:
         ),
         (
             with_consumer("concurrency: 4"),
-            "app.yaml:7:39: `concurrency`: should be a mapping – for the number of workers write workers: auto; to limit messages of one "
-            "value write names and values below it, indented; known here: by, limit",
+            (
+                "app.yaml:7:39: `concurrency`: should be a mapping – for the number of workers write workers: auto; to limit messages of one "
+                "value write names and values below it, indented; known here: by, limit"
+            ),
         ),
         (
             with_consumer("prefetch_count: 4"),
