@@ -53,7 +53,7 @@ OnceMQError
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from oncemq.common.durations import delay_of
 
@@ -90,11 +90,11 @@ class MessageRefused(OnceMQError):
     """This message can never be applied; `reason` becomes the dead letter's reason.
 
     Attributes:
-        envelope: the message's `Envelope`, where key, version and identity were found all the same; else None.
+        key: the message's business key, where it was found all the same; else empty.
     """
 
     reason = "refused"
-    envelope: Any = None
+    key = ""
 
 
 class Undecodable(MessageRefused):

@@ -13,7 +13,6 @@ from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.claim_scheduler import make_scheduler
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.consumer.pause_gate import PauseGate
-from oncemq.engine.consumer.value_limit import ValueLimit
 from oncemq.engine.crash.flight_recorder import AnyRecorder, Crash, NoRecorder, OnDeadRecorder, Recorder
 from oncemq.engine.crash.suspects import collect_for, open_recorder, tell
 from oncemq.engine.crash.time_limits import TimeLimits, TimeLimitSlot
@@ -105,8 +104,6 @@ class ConsumerRuntime:
         )
         self._rate = limit_of(plan.rate, shop.redis, plan.scope, shop.clock, shop.observers.warned)
         self.limit_rate(None)
-        if plan.concurrency is not None:
-            self.consumer.scheduler.values = ValueLimit(plan.concurrency)
         self._twins = async_twins(plan, shop.engines)
         self._on_dead = self._for_the_dead() if plan.on_dead is not None else None
         self.consumer.learn_of_deaths = self.learn_of_deaths

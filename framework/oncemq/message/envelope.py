@@ -313,6 +313,13 @@ class Delivery:
         self.answer: bytes | None = None
         self.answered = ""
 
+    @property
+    def known_key(self) -> str:
+        """The business key, also of a message that is refused for its body; empty where none was found."""
+        if self.envelope is not None:
+            return self.envelope.key
+        return "" if self.refusal is None else self.refusal.key
+
     def __repr__(self) -> str:
         return f"<Delivery {self.message.topic} key={self.key!r} attempt={self.message.attempt}>"
 

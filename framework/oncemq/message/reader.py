@@ -1,7 +1,6 @@
 """Reads a `Message` into its `Envelope` and payload, as the topic declares key, version, identity and format."""
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from typing import Any
 
 from oncemq.errors import MessageRefused
@@ -92,15 +91,20 @@ class Reader:
             try:
                 self._check(message, body, key)
             except MessageRefused as error:
-                unchecked = copy(self)
-                unchecked._check = None
-                error.envelope = envelope_of_refused(unchecked, message, body)
+                error.key = key
                 raise
         version = None
         if self._version is not None:
             version = canonical_version(self._version(message, body), self._version_source)
         identity = self._identify(message, body, key, version)
         return make_envelope(self._broker, self._topic, self._group, key, version, identity, message), body
+
+    def key_of(self, message: Message, body: Any) -> str:
+        """Return the business key of a message that is refused for its body; empty if it has none."""
+        try:
+            return str(self._key(message, body))
+        except MessageRefused:
+            return ""
 
     def decode(self, message: Message) -> Any:
         """Return the body decoded again, sharing nothing with an earlier result.
@@ -109,15 +113,6 @@ class Reader:
             Undecodable: it does not match the topic's format.
         """
         return self._decoder(message)
-
-
-def envelope_of_refused(reader: Reader, message: Message, body: Any) -> Envelope | None:
-    """Return the envelope of a message that is refused for its body; None where key, version or identity cannot be found either."""
-    try:
-        return reader.read_decoded(message, body)[0]
-    except MessageRefused as error:
-        found: Envelope | None = error.envelope
-        return found
 
 
 def _compiled(what: str, text: str) -> Expression:

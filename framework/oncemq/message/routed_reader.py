@@ -7,7 +7,7 @@ from typing import Any
 from oncemq.errors import MessageRefused
 from oncemq.message.envelope import Envelope, Message
 from oncemq.message.expressions import Expression
-from oncemq.message.reader import Reader, envelope_of_refused
+from oncemq.message.reader import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class RoutedReader(Reader):
             try:
                 route.validate(body)
             except MessageRefused as error:
-                error.envelope = envelope_of_refused(route.reader, message, body)
+                error.key = route.reader.key_of(message, body)
                 raise
         return route.number, *route.reader.read_decoded(message, body)
 

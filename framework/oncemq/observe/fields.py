@@ -38,13 +38,14 @@ def message_fields(consumer: str, envelope: Envelope) -> dict[str, Any]:
 
 
 def delivery_fields(consumer: str, delivery: Delivery) -> dict[str, Any]:
-    """Return the same for a delivery; a refused delivery has neither key nor identity."""
+    """Return the same for a delivery; a refused delivery has no identity, and a key only where it is refused for its body."""
     if delivery.envelope is not None:
         return message_fields(consumer, delivery.envelope)
-    message = delivery.message
+    message, known = delivery.message, delivery.known_key
     return {
         "consumer": consumer,
         "topic": message.topic,
+        **({"key": known} if known else {}),
         "message_id": message.message_id,
         "attempt": message.attempt,
         **trace_of(message.headers),

@@ -117,9 +117,8 @@ class Letters:
     def _note(self, letter: DeadLetter) -> None:
         try:
             self._identities[letter.id] = self.consumer.reader.read(letter.message)[0].identity
-        except MessageRefused as error:
-            if error.envelope is not None:
-                self._identities[letter.id] = error.envelope.identity
+        except MessageRefused:
+            pass
         except ClaimStoreUnavailable as error:
             self._unread[letter.id] = error
 

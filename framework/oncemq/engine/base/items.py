@@ -95,7 +95,7 @@ def failed_row(consumer: str, delivery: Delivery, code: str, reason: str, now: d
     return HistoryRow(
         consumer=consumer,
         topic=delivery.message.topic,
-        key=envelope.key if envelope is not None else "",
+        key=delivery.known_key,
         identity=envelope.identity if envelope is not None else "",
         outcome=code,
         reason=reason,

@@ -18,6 +18,7 @@ from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.receiver import Intake
 from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.consumer.shard_pauses import ShardPauses
+from oncemq.engine.consumer.value_limit import ValueLimit
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import ClaimStoreUnavailable, InfrastructureError, RedisUnavailable, StrategyBug
 from oncemq.ledger.coordination.pauses import OPERATOR, Pause
@@ -85,6 +86,8 @@ class Consumer:
             place_of(plan.subscription.group, plan.subscription.topic),
             self._forged,
         )
+        if plan.concurrency is not None:
+            scheduler.values = self.intake.values = ValueLimit(plan.concurrency)
         self.read = self.intake.understand
         if isinstance(scheduler, ClaimScheduler):
             scheduler.consumer = self

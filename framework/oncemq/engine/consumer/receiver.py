@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from oncemq.engine.consumer.value_limit import ValueLimit
 from oncemq.errors import ClaimStoreUnavailable, MessageRefused, Undecodable
 from oncemq.ledger.records.suspects import names_of, overruns
 from oncemq.message.envelope import Delivery, Envelope
@@ -26,6 +27,7 @@ class Intake:
         forged: called with a delivery whose claims are not signed; they are gone by then.
 
     Attributes:
+        values: reads the value by which messages are limited; None without such a limit.
         suspects: crashes by identity, of messages that a process died on; replaced as a whole.
         distrust_before: messages published before this time run alone: a whole machine was lost; None = trust.
     """
@@ -42,6 +44,7 @@ class Intake:
         self._keys = keys
         self._place = place
         self._forged = forged
+        self.values: ValueLimit | None = None
         self.suspects: Mapping[str, int] = {}
         self.distrust_before: datetime | None = None
 
@@ -59,8 +62,7 @@ class Intake:
             envelope, payload = self._read(delivery)
         except MessageRefused as error:
             delivery.refusal = error
-            delivery.envelope = error.envelope
-            delivery.key = REFUSED_KEY if error.envelope is None else error.envelope.key
+            delivery.key = REFUSED_KEY
             return
         except ClaimStoreUnavailable:
             raise
@@ -71,6 +73,8 @@ class Intake:
             return
         delivery.envelope = envelope
         delivery.key = envelope.key
+        if self.values is not None:
+            self.values.note(delivery, payload)
         # Small compressed bodies, thousands of which may wait, would be large ones: each is decoded again when it runs.
         hidden = CONTENT_ENCODING in delivery.message.headers or delivery.message.claimed is not None
         delivery.payload = None if hidden else payload

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 from oncemq.engine.rates.rule import ConcurrencyRule
 from oncemq.message.envelope import Delivery
@@ -73,12 +74,11 @@ class ValueLimit:
         self._waiting.clear()
         self.held.clear()
 
-    def value_of(self, delivery: Delivery) -> str:
-        """Return a message's value as text; of one that comes again what it was when it first came."""
-        found: str | None = getattr(delivery, "concurrency", None)
-        if found is None:
-            # A refused message runs nowhere.
-            refused = delivery.refusal is not None
-            found = "" if refused else text_of(self._find(delivery.message, delivery.payload))
-            delivery.concurrency = found
-        return found
+    def note(self, delivery: Delivery, body: Any) -> None:
+        """Note a message's value, while its body is at hand: a compressed one is decoded anew when it runs."""
+        delivery.concurrency = text_of(self._find(delivery.message, body))
+
+    @staticmethod
+    def value_of(delivery: Delivery) -> str:
+        """Return a message's value as text; empty for a refused one, which runs nowhere."""
+        return getattr(delivery, "concurrency", "")

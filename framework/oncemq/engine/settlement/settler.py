@@ -326,8 +326,8 @@ class Settler:
             headers.CONSUMER: self._consumer,
             headers.ORIGIN_TOPIC: message.headers.get(headers.ORIGIN_TOPIC, message.topic),
         }
-        if delivery.envelope is not None:
-            carried[headers.KEY] = delivery.key
+        if known := delivery.known_key:
+            carried[headers.KEY] = known
         if message.published_at is not None:
             carried[headers.PUBLISHED_AT] = message.published_at.isoformat()
         if message.first_failed_at is not None:

@@ -171,9 +171,9 @@ DEFECTS = (
         "A message that is refused for its body keeps its key, by which it is found among the dead letters.",
         [
             Edit(
-                "framework/oncemq/engine/consumer/receiver.py",
-                "delivery.envelope = error.envelope",
-                "delivery.envelope = None",
+                "framework/oncemq/message/envelope.py",
+                'return "" if self.refusal is None else self.refusal.key',
+                'return ""',
             )
         ],
         ["tests/unit/schemas/test_bodies.py::test_what_other_producers_send_is_a_dead_letter"],

@@ -1,15 +1,18 @@
 """A limit by value: what is above it waits with its key, and blocks no other value."""
 
 import asyncio
+import gzip
+import json
 from collections import Counter
 from datetime import timedelta
+from itertools import chain
 from random import Random
 from threading import Event, Lock
 from typing import Any
 
 import pytest
 
-from oncemq import App, ConfigError
+from oncemq import App, Batch, ConfigError, NewMessage
 from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.consumer.value_limit import ValueLimit
 from oncemq.engine.rates.rule import ConcurrencyRule
@@ -17,12 +20,16 @@ from oncemq.message.envelope import Delivery, Message
 from oncemq.testing import TestApp
 from oncemq.testing.fake_clock import FakeClock
 
+READ = ValueLimit(ConcurrencyRule("body.merchant", 1))
+"""Reads values as an intake does."""
+
 
 def delivery(name: str, *, generation: int = 1) -> Delivery:
     """Return a delivery: its first letter is its key, what follows the second its merchant."""
     made = Delivery(Message("orders", name.encode()), token=name, generation=generation)
     made.key = name[0]
     made.payload = {"merchant": name[2:] or None}
+    READ.note(made, made.payload)
     return made
 
 
@@ -143,19 +150,27 @@ def test_everything_runs_once_within_the_limit_and_in_the_order_of_its_key(seed:
         assert [name for name in ran if name[0] == key] == [name for name in sent if name[0] == key]
 
 
-def test_a_consumer_keeps_to_it() -> None:
-    """Of a batch of one merchant's messages a handler gets at most so many."""
-    seen: list[int] = []
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
+def test_a_consumer_keeps_to_it(compressed: bool) -> None:
+    """A batch has at most so many messages of one merchant, also where a body is decoded anew when it runs."""
+    seen: list[list[str]] = []
     app = App("shop", brokers={"main": "embedded://"}, database="sqlite:///unused.db")
     app.topic("orders", key="body.id", identity="message_id", strategies=["unique_key"])
 
-    @app.consumer(topic="orders", concurrency={"by": "body.merchant", "limit": 3})
-    def note(order: dict[str, Any]) -> None:
-        seen.append(order["n"])
+    @app.consumer(topic="orders", batch={"limit": 100}, concurrency={"by": "body.merchant", "limit": 3})
+    def note(orders: Batch[dict[str, Any]]) -> None:
+        seen.append([order["merchant"] for order in orders])
 
+    bodies = [{"id": str(n), "merchant": "small" if n % 4 == 3 else "big"} for n in range(24)]
     with TestApp(app) as test:
-        test.publish_many("orders", [{"id": str(n), "n": n, "merchant": "big"} for n in range(10)])
-    assert sorted(seen) == list(range(10))
+        packed = [
+            NewMessage(gzip.compress(json.dumps(body).encode()), headers={"content-encoding": "gzip"})
+            for body in bodies
+        ]
+        test.publish_many("orders", packed if compressed else bodies)
+    assert Counter(chain(*seen)) == {"big": 18, "small": 6}
+    assert max(len(batch) for batch in seen) > 1, "nothing was together"
+    assert all(count <= 3 for batch in seen for count in Counter(batch).values()), seen
     assert app.plan().consumers[0].concurrency == ConcurrencyRule("body.merchant", 3)
 
 
