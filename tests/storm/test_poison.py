@@ -42,9 +42,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterato
     yield from make_place(request.param, request, tmp_path, fresh)
 
 
-def poisoned(place: Place, kinds: tuple[str, ...]) -> tuple[list[Letter], list[Seen]]:
+def poisoned(place: Place, kinds: tuple[str, ...], hard: str) -> tuple[list[Letter], list[Seen]]:
     """Run one poison of each kind among healthy messages of the same keys, in two processes that are replaced when they die.
 
+    A hard limit counts the time of the machine: it is short only where a handler never returns.
     Each death may come between a confirmed dead letter of another poison and its acknowledgement, and so copy that letter.
     """
     poison = [
@@ -52,7 +53,7 @@ def poisoned(place: Place, kinds: tuple[str, ...]) -> tuple[list[Letter], list[S
     ]
     healthy = bodies(HEALTHY, prefix="good", keys=len(kinds), twice=0.0)
     with Nursery(place.folder) as nursery:
-        stage = Stage(place, nursery, Settings(attempts=ATTEMPTS, more="limits: {hard: 1s}"))
+        stage = Stage(place, nursery, Settings(attempts=ATTEMPTS, more=f"limits: {{hard: {hard}}}"))
         half = HEALTHY // 2
         stage.publish(healthy[:half] + poison + healthy[half:])
         with Assassin(stage, 2, 0.05, harms=()).at_work() as keeper:
@@ -88,7 +89,7 @@ def test_poison_that_fails_ends_as_one_dead_letter_and_harms_no_other(place: Pla
 
     Where memory ends, the handler fails, or its process dies, or it is still eating at the hard limit; each is one attempt.
     """
-    dead, tried = poisoned(place, FAILING)
+    dead, tried = poisoned(place, FAILING, "5s")
     reasons = {letter.identity: letter.reason for letter in dead}
     assert reasons.pop("bad-eats") in {"attempts-exhausted", "crashed", "hard-limit"}
     assert set(reasons.values()) == {"attempts-exhausted"}
@@ -101,7 +102,7 @@ def test_poison_that_takes_its_process_along_is_tried_as_often_as_configured(pla
 
     One that never returns can share a death of the other, which is none of its hard limit's.
     """
-    dead, tried = poisoned(place, DEADLY)
+    dead, tried = poisoned(place, DEADLY, "1s")
     reasons = {letter.identity: letter.reason for letter in dead}
     assert reasons["bad-kills"] == "crashed"
     assert reasons["bad-hangs"] in {"hard-limit", "crashed"}

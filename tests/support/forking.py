@@ -4,6 +4,7 @@ A module that is to be such a process calls `serve`; a test orders from it by `F
 tests are killed.
 """
 
+import atexit
 import ctypes
 import os
 import select
@@ -13,8 +14,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Condition, Lock, Thread
 from typing import Any, Self
 
@@ -145,6 +148,16 @@ class Forks:
                 else:
                     self.ended[int(pid)] = int(code)
                 self.changed.notify_all()
+
+
+@cache
+def shared_forks(module: str) -> Forks:
+    """Return the one process of these tests that forks children of a module, which takes longer to import than most of them live."""
+    folder = TemporaryDirectory(prefix="oncemq-forks-")
+    atexit.register(folder.cleanup)
+    forks = Forks(module, Path(folder.name, "children.log"), os.environ)
+    atexit.register(forks.close)
+    return forks
 
 
 def serve(main: Callable[[str], int], modules: Iterable[str]) -> None:

@@ -1,19 +1,17 @@
 """Processes under attack that start in milliseconds: hundreds of kills are cheap."""
 
-import atexit
 import json
 import os
 import signal
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Self
 
 from storm.attack.child import Order, main
-from support.forking import TESTS, Child, Forks, serve
+from support.forking import TESTS, Child, serve, shared_forks
 
+_MODULE = "storm.attack.nursery"
 __all__ = ["TESTS", "Child", "Nursery"]
 
 MODULES = (
@@ -62,23 +60,13 @@ class Nursery:
 
     def start(self, order: Order) -> Child:
         """Start a child."""
-        child = _forks().fork(json.dumps([str(self._log), asdict(order)]))
+        child = shared_forks(_MODULE).fork(json.dumps([str(self._log), asdict(order)]))
         self._children.append(child)
         return child
 
     def said(self, most: int = 4000) -> str:
         """Return the end of what children have printed."""
         return self._log.read_text(errors="replace")[-most:]
-
-
-@cache
-def _forks() -> Forks:
-    """Return the one process of these tests that forks children: what they need takes longer to import than most of them live."""
-    folder = TemporaryDirectory(prefix="oncemq-nursery-")
-    atexit.register(folder.cleanup)
-    forks = Forks("storm.attack.nursery", Path(folder.name, "nursery.log"), os.environ)
-    atexit.register(forks.close)
-    return forks
 
 
 def _grow_up(line: str) -> int:

@@ -1,11 +1,8 @@
 """The oracle as a process of its own, forked from one that has imported what it needs and has no connection to anything."""
 
-import atexit
 import json
-import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,8 +12,9 @@ from storm.attack.files import ARRIVALS, TRIED, seen
 from storm.oracle import collect
 from storm.oracle.evidence import Evidence, Fate, Fault, Promise
 from storm.oracle.judge import judge
-from support.forking import Forks, serve
+from support.forking import serve, shared_forks
 
+_MODULE = "storm.oracle.process"
 MODULES = (
     "confluent_kafka",
     "pika",
@@ -100,19 +98,9 @@ def ask(question: Question) -> dict[str, Any]:
     """Have it answered by a process of its own."""
     with TemporaryDirectory(prefix="oncemq-oracle-") as place:
         file = Path(place, "answer.json")
-        child = _forks().fork(json.dumps([asdict(question), str(file)]))
-        assert child.wait(120) == 0, _forks().said()
+        child = shared_forks(_MODULE).fork(json.dumps([asdict(question), str(file)]))
+        assert child.wait(120) == 0, shared_forks(_MODULE).said()
         return dict(json.loads(file.read_text()))
-
-
-@cache
-def _forks() -> Forks:
-    """Return the one process of these tests that forks oracles."""
-    folder = TemporaryDirectory(prefix="oncemq-oracles-")
-    atexit.register(folder.cleanup)
-    forks = Forks("storm.oracle.process", Path(folder.name, "oracles.log"), os.environ)
-    atexit.register(forks.close)
-    return forks
 
 
 def _answer(line: str) -> int:

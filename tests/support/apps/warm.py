@@ -3,7 +3,6 @@
 What a test says about the start of a process itself needs a real one: `support.apps.program.Program`.
 """
 
-import atexit
 import json
 import os
 import signal
@@ -12,14 +11,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from support.apps.program import Program, Started
-from support.forking import Child, Forks, serve
+from support.forking import Child, serve, shared_forks
 from support.patience import PATIENCE
 
+_MODULE = "support.apps.warm"
 MODULES = (
     "oncemq.cli.main",
     "oncemq.cli.commands.check",
@@ -68,7 +67,7 @@ class WarmProgram(Program):
             files = tuple(str(Path(place, name)) for name in ("stdin", "stdout", "stderr"))
             Path(files[0]).write_text(stdin or "")
             command = Command(arguments, str(self.folder), self.environment, files)
-            child = _forks().fork(json.dumps(asdict(command)))
+            child = shared_forks(_MODULE).fork(json.dumps(asdict(command)))
             try:
                 code = child.wait(timeout)
             finally:
@@ -82,7 +81,7 @@ class WarmProgram(Program):
         self.log.touch()
         files = (os.devnull, str(self.log), str(self.log))
         command = Command(arguments, str(self.folder), self.environment, files)
-        running = Started(Forked(_forks().fork(json.dumps(asdict(command)))), self.log)
+        running = Started(Forked(shared_forks(_MODULE).fork(json.dumps(asdict(command)))), self.log)
         try:
             yield running
         finally:
@@ -114,16 +113,6 @@ class Forked:
     def send_signal(self, number: signal.Signals) -> None:
         """Signal it, if it still runs."""
         self._child.send(number)
-
-
-@cache
-def _forks() -> Forks:
-    """Return the one process of these tests that forks commands."""
-    folder = TemporaryDirectory(prefix="oncemq-warm-")
-    atexit.register(folder.cleanup)
-    forks = Forks("support.apps.warm", Path(folder.name, "commands.log"), os.environ)
-    atexit.register(forks.close)
-    return forks
 
 
 def run(line: str) -> int:

@@ -48,6 +48,7 @@ def test_a_started_command_drains_and_dies_as_a_real_one(tmp_path: Path, kind: t
     program.call("publish", "orders", stdin='{"id": "first one"}\n')
     with program.started("run", "--processes", "2") as running:
         eventually(lambda: "first one" in running.said(), "the handler's word", said=running.said)
+        eventually(lambda: running.said().count("consumer started") == 2, "both workers", said=running.said)
         assert running.running
         assert running.drain() == 0
     assert running.said().count('"stopped"') == 2

@@ -70,6 +70,12 @@ def _check_topics(found: Sequence[ConsumerSettings], report: Reporter) -> None:
             f"{found[0].declared}: each topic has workers of its own, and this rate would hold for each of them",
             "write rate: {limit: 200/s, shared: true}, which is counted in the app's Redis for all together",
         )
+    if found and found[0].concurrency is not None and len(found) > 1:
+        report.at(
+            found[0].path("concurrency"),
+            f"{found[0].declared}: each topic has workers of its own, and this limit would hold for each of them",
+            "leave concurrency: out, or write a consumer for each topic",
+        )
 
 
 def _parts(settled: ConsumerSettings) -> int:

@@ -14,6 +14,19 @@ from oncemq.config.model.shared_sections import Retry, RetryRule
 from oncemq.config.source.problems import Position, Problems
 from oncemq.config.source.tree import Fields, Path, Scalar, find, key_position, plain
 
+_EITHER = (
+    (
+        ("handler", "routes"),
+        "write handler: handlers:award_points",
+        "write the handler of all other messages as otherwise: below routes",
+    ),
+    (
+        ("topic", "topics"),
+        "write topic: order.paid",
+        "write all of them as topics: [orders, orders_legacy]",
+    ),
+)
+"""Names of which a consumer has one: what to do about none of them, and about both."""
 _MEANT = {"concurrency": "for the number of workers write workers: auto; to limit messages of one value "}
 """What other tools mean by the name of a mapping of ours."""
 _NO_LIST = {"tuple_type": "should be a list of names", "list_type": "should be a list"}
@@ -40,32 +53,12 @@ def _check_handlers(tree: Fields, problems: Problems) -> None:
     for key, consumer in consumers.fields.items() if isinstance(consumers, Fields) else ():
         if not isinstance(consumer, Fields):
             continue
-        handler, routes = (_is_written(consumer, name) for name in ("handler", "routes"))
-        if not handler and not routes:
-            problems.add(
-                key_position(tree, ("consumers", key)),
-                "`handler` is missing",
-                "write handler: handlers:award_points",
-            )
-        if handler and routes:
-            problems.add(
-                consumer.key_position("routes"),
-                "`routes` and `handler` exclude each other",
-                "write the handler of all other messages as otherwise: below routes",
-            )
-        topic, topics = (_is_written(consumer, name) for name in ("topic", "topics"))
-        if not topic and not topics:
-            problems.add(
-                key_position(tree, ("consumers", key)),
-                "`topic` is missing",
-                "write topic: order.paid",
-            )
-        if topic and topics:
-            problems.add(
-                consumer.key_position("topics"),
-                "`topics` and `topic` exclude each other",
-                "write all of them as topics: [orders, orders_legacy]",
-            )
+        for (one, other), missing, both in _EITHER:
+            first, second = _is_written(consumer, one), _is_written(consumer, other)
+            if not first and not second:
+                problems.add(key_position(tree, ("consumers", key)), f"`{one}` is missing", missing)
+            if first and second:
+                problems.add(consumer.key_position(other), f"`{other}` and `{one}` exclude each other", both)
 
 
 def _is_written(consumer: Fields, name: str) -> bool:

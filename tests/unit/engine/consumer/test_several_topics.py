@@ -249,6 +249,10 @@ def test_groups_are_named_after_the_topic_unless_written(tmp_path: Path, effects
             },
             "topics 'orders' and 'orders.old' have different strategies",
         ),
+        (
+            {"concurrency": {"by": "body.shop", "limit": 2}},
+            "this limit would hold for each of them – leave concurrency: out",
+        ),
     ],
 )
 def test_what_cannot_be_promised_is_refused(
