@@ -54,7 +54,7 @@ from oncemq_adapters.rabbitmq.publishing.publisher import Publisher
 from oncemq_adapters.rabbitmq.publishing.requests import Requests
 from oncemq_adapters.rabbitmq.topology import declare as topology
 from oncemq_adapters.rabbitmq.topology.backlog import backlog_of
-from oncemq_adapters.rabbitmq.topology.bindings import examine_bindings, route_options
+from oncemq_adapters.rabbitmq.topology.bindings import ROUTES, examine_bindings
 from oncemq_adapters.rabbitmq.topology.broker_checks import examine_place
 from oncemq_adapters.rabbitmq.topology.checks import check_consumer
 from oncemq_adapters.rabbitmq.topology.delays import SilentQueues
@@ -119,7 +119,7 @@ class RabbitMQAdapter:
 
     def route_options(self, by: str, values: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the topic's options with the routing keys of routes."""
-        return route_options(by, values, options)
+        return ROUTES.options(by, values, options)
 
     def highest_priority(self, topic: str, options: Mapping[str, Any]) -> int:
         """Return the `max_priority` of a topic."""

@@ -1,10 +1,10 @@
 """Checks a consumer on RocketMQ for unsafe or impossible settings, with advice."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import Any
+from typing import Final
 
 from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
@@ -13,6 +13,7 @@ from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import ConfigError
 from oncemq_adapters.rocketmq.names import TAG, TopicOptions, group_of, read_topic
 from oncemq_adapters.rocketmq.properties import TAGS_HEADER
+from oncemq_adapters.route_selection import RouteSelection
 
 KEPT = timedelta(hours=72)
 """RocketMQ's default; whatever is older is deleted, consumed or not."""
@@ -56,38 +57,24 @@ def check_consumer(facts: ConsumerFacts, namespace: str) -> Iterator[Problem]:
         )
 
 
-def route_options(by: str, values: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a topic's options with the tags of routes; all three drivers use it.
+def _no_tag(value: str) -> tuple[str, str] | None:
+    if TAG.fullmatch(value) and value != "*":
+        return None
+    return "cannot be a tag", "a tag has no spaces and no |"
 
-    Raises:
-        ConfigError: the routes are not by tag, are no tags, or the topic has tags or a filter already.
-    """
-    problems = []
-    if by.strip() != f"headers.{TAGS_HEADER}":
-        problems.append(
-            Problem(
-                f"RocketMQ selects messages by their tag, not by {by}: a consumer cannot subscribe to such routes alone",
-                f"write by: headers.{TAGS_HEADER}, or otherwise: ignore",
-                "routes.by",
-            )
-        )
-    problems += (
-        Problem(
-            f"with otherwise: unsubscribed the tags of the routes are subscribed to, but the topic has {name}, too",
-            f"leave {name} out, or write otherwise: reject",
-            f"topic.{name}",
-        )
+
+ROUTES: Final = RouteSelection(
+    "RocketMQ",
+    "tag",
+    f"headers.{TAGS_HEADER}",
+    "tags",
+    {
+        name: f"the tags of the routes are subscribed to, but the topic has {name}, too"
         for name in ("tags", "filter")
-        if options.get(name)
-    )
-    problems += (
-        Problem(f"the route {value!r} cannot be a tag", "a tag has no spaces and no |", "routes")
-        for value in values
-        if not TAG.fullmatch(value) or value == "*"
-    )
-    if problems:
-        raise ConfigError(problems)
-    return {**options, "tags": list(values)}
+    },
+    _no_tag,
+)
+"""For all three drivers."""
 
 
 def check_routes(facts: ConsumerFacts, topic: TopicOptions) -> Iterator[Problem]:

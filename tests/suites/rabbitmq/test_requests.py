@@ -24,6 +24,7 @@ from oncemq import AppPublisher, RequestFailed, RequestTimeout, Unroutable
 from oncemq.errors import BrokerUnavailable
 from oncemq.testing.tcp_proxy import TcpProxy
 from oncemq_adapters.rabbitmq.publishing import requests
+from support.apps.pricing import PRICING
 from support.apps.program import eventually
 from support.apps.warm import WarmProgram
 from support.brokers.rabbitmq import connect, through
@@ -37,21 +38,6 @@ topics:
   {name}.outer: {{key: body.id, strategies: [none]}}
 consumers:
   price: {{topic: {name}, handler: "handlers:price", reply: true, retry: {{attempts: 1}}}}
-"""
-HANDLERS = """
-from sqlalchemy import text
-from sqlalchemy.orm import Session
-
-from oncemq import Reject
-
-
-def price(order: dict, session: Session) -> dict:
-    session.execute(text("INSERT INTO effects (id) VALUES (:id)"), {"id": order["id"]})
-    if "reject" in order:
-        raise Reject(order["reject"])
-    if "fail" in order:
-        raise LookupError(order["fail"])
-    return {"number": session.scalar(text("SELECT count(*) FROM effects")), "id": order["id"]}
 """
 RUN = ("run", "--processes", "1")
 
@@ -101,7 +87,7 @@ class Shop:
 def shop(rabbitmq_url: str, fresh: str, tmp_path: Path) -> Iterator[Shop]:
     """A consumer's files, its queue and a client."""
     (tmp_path / "app.yaml").write_text(APP.format(name=fresh, url=rabbitmq_url, folder=tmp_path))
-    (tmp_path / "handlers.py").write_text(HANDLERS)
+    (tmp_path / "handlers.py").write_text(PRICING)
     with sqlite3.connect(tmp_path / "shop.db") as connection:
         connection.execute("CREATE TABLE effects (id TEXT)")
     with connect(rabbitmq_url) as connection:

@@ -1,62 +1,35 @@
 """Binds a group's queue by the routes of its consumer, and finds bindings that no route needs any more."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Final
 
 from oncemq.common.problems import Problem, Severity
-from oncemq.errors import BrokerUnavailable, ConfigError
+from oncemq.errors import BrokerUnavailable
 from oncemq_adapters.rabbitmq.connection import management
 from oncemq_adapters.rabbitmq.connection.address import Address
 from oncemq_adapters.rabbitmq.metadata import ROUTING_KEY_HEADER
 from oncemq_adapters.rabbitmq.topology.names import Place
+from oncemq_adapters.route_selection import RouteSelection
 
 
-def route_options(by: str, values: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a topic's options with the routing keys of routes.
+def _pattern(key: str) -> tuple[str, str] | None:
+    if not {"*", "#"} & set(key.split(".")):
+        return None
+    return (
+        "is a pattern, but routes are compared with the routing key of a message as it is",
+        "write each routing key",
+    )
 
-    Raises:
-        ConfigError: the routes are not by routing key, one is a pattern, or the topic says its routing keys already.
-    """
-    problems = []
-    if by.strip() != f"headers.{ROUTING_KEY_HEADER}":
-        problems.append(
-            Problem(
-                f"RabbitMQ selects messages by their routing key, not by {by}: a consumer cannot subscribe to such routes alone",
-                f"write by: headers.{ROUTING_KEY_HEADER}, or otherwise: ignore",
-                "routes.by",
-            )
-        )
-    problems += (
-        Problem(
-            f"with otherwise: unsubscribed the group's queue is bound by the routing keys of the routes, but the topic has "
-            f"{name}, too",
-            f"leave {name} out, and publish to a topic of its own",
-            f"topic.{name}",
-        )
-        for name in ("routing_key", "routing_keys")
-        if name in options
-    )
-    problems += (
-        Problem(
-            f"the route {value!r} is a pattern, but routes are compared with the routing key of a message as it is",
-            "write each routing key",
-            "routes",
-        )
-        for value in values
-        if {"*", "#"} & set(value.split("."))
-    )
-    problems += (
-        Problem(
-            f"with otherwise: unsubscribed the group's queue is bound by the routes, but the topic has {name}",
-            f"leave {name} out, or write otherwise: reject",
-            f"topic.{name}",
-        )
-        for name in ("queue", "stream", "partitions")
-        if name in options
-    )
-    if problems:
-        raise ConfigError(problems)
-    return {**options, "routing_keys": list(values)}
+
+_BOUND: Final = "the group's queue is bound by the routing keys of the routes, but the topic has"
+ROUTES: Final = RouteSelection(
+    "RabbitMQ",
+    "routing key",
+    f"headers.{ROUTING_KEY_HEADER}",
+    "routing_keys",
+    {name: f"{_BOUND} {name}" for name in ("routing_key", "routing_keys", "queue", "stream", "partitions")},
+    _pattern,
+)
 
 
 def examine_bindings(place: Place, address: Address) -> Iterator[Problem]:

@@ -28,7 +28,7 @@ from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq.message.envelope import Delivery, OutgoingMessage
-from oncemq_adapters.rocketmq.checks import route_options
+from oncemq_adapters.rocketmq.checks import ROUTES
 from oncemq_adapters.rocketmq.description import RocketMQDescription
 from oncemq_adapters.rocketmq.errors import translating
 from oncemq_adapters.rocketmq.grpc.broker_checks import examine
@@ -104,7 +104,7 @@ class RocketMQGrpcAdapter:
 
     def route_options(self, by: str, values: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the topic's options with the tags of routes."""
-        return route_options(by, values, options)
+        return ROUTES.options(by, values, options)
 
     def description(self) -> RocketMQDescription:
         """Return what documents say of this proxy and its brokers."""

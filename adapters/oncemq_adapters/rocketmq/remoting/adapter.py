@@ -34,7 +34,7 @@ from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.answers import send_answers
 from oncemq_adapters.rocketmq.address import Address, parse_address
-from oncemq_adapters.rocketmq.checks import check_consumer, route_options
+from oncemq_adapters.rocketmq.checks import ROUTES, check_consumer
 from oncemq_adapters.rocketmq.description import RocketMQDescription
 from oncemq_adapters.rocketmq.errors import FAILURES, as_broker_error, translating
 from oncemq_adapters.rocketmq.names import (
@@ -125,7 +125,7 @@ class RocketMQAdapter:
 
     def route_options(self, by: str, values: Sequence[str], options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the topic's options with the tags of routes."""
-        return route_options(by, values, options)
+        return ROUTES.options(by, values, options)
 
     def description(self) -> RocketMQDescription:
         """Return what documents say of these brokers."""

@@ -53,12 +53,14 @@ def _check_handlers(tree: Fields, problems: Problems) -> None:
     for key, consumer in consumers.fields.items() if isinstance(consumers, Fields) else ():
         if not isinstance(consumer, Fields):
             continue
-        for (one, other), missing, both in _EITHER:
-            first, second = _is_written(consumer, one), _is_written(consumer, other)
-            if not first and not second:
-                problems.add(key_position(tree, ("consumers", key)), f"`{one}` is missing", missing)
-            if first and second:
-                problems.add(consumer.key_position(other), f"`{other}` and `{one}` exclude each other", both)
+        for (usual, other), missing, both in _EITHER:
+            has_usual, has_other = _is_written(consumer, usual), _is_written(consumer, other)
+            if not has_usual and not has_other:
+                problems.add(key_position(tree, ("consumers", key)), f"`{usual}` is missing", missing)
+            if has_usual and has_other:
+                problems.add(
+                    consumer.key_position(other), f"`{other}` and `{usual}` exclude each other", both
+                )
 
 
 def _is_written(consumer: Fields, name: str) -> bool:

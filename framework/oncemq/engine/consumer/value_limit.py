@@ -75,7 +75,7 @@ class ValueLimit:
         self.held.clear()
 
     def note(self, delivery: Delivery, body: Any) -> None:
-        """Note a message's value, while its body is at hand: a compressed one is decoded anew when it runs."""
+        """Note a message's value, while its body is at hand: a compressed one is decoded again when it runs."""
         delivery.concurrency = text_of(self._find(delivery.message, body))
 
     @staticmethod

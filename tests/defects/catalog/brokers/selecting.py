@@ -3,7 +3,7 @@
 from defects.defect import Defect, Edit
 
 RABBITMQ = "adapters/oncemq_adapters/rabbitmq"
-ROCKETMQ = "adapters/oncemq_adapters/rocketmq/checks.py"
+SELECTION = "adapters/oncemq_adapters/route_selection.py"
 SUITE = "tests/suites/rabbitmq/test_metadata.py"
 REFUSED = "tests/unit/handler/test_subscribed_routes.py"
 
@@ -29,7 +29,7 @@ DEFECTS = (
     Defect(
         "routes-beside-tags",
         "Tags that a topic declares are not replaced in silence by those of the routes.",
-        [Edit(ROCKETMQ, "        if options.get(name)\n", "        if options.get(name) is name\n")],
+        [Edit(SELECTION, "            if options.get(name)\n", "            if options.get(name) is name\n")],
         [f"{REFUSED}::test_what_cannot_be_selected_is_refused_at_its_line"],
     ),
     Defect(

@@ -20,7 +20,7 @@ DEFECTS = (
     ),
     Defect(
         "compressed-without-limit",
-        "The limit of a value holds for bodies that are decoded anew when they run.",
+        "The limit of a value holds for bodies that are decoded again when they run.",
         [
             Edit(
                 "framework/oncemq/engine/consumer/receiver.py",

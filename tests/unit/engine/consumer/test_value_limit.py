@@ -152,7 +152,7 @@ def test_everything_runs_once_within_the_limit_and_in_the_order_of_its_key(seed:
 
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
 def test_a_consumer_keeps_to_it(compressed: bool) -> None:
-    """A batch has at most so many messages of one merchant, also where a body is decoded anew when it runs."""
+    """A batch has at most so many messages of one merchant, also where a body is decoded again when it runs."""
     seen: list[list[str]] = []
     app = App("shop", brokers={"main": "embedded://"}, database="sqlite:///unused.db")
     app.topic("orders", key="body.id", identity="message_id", strategies=["unique_key"])
