@@ -10,6 +10,7 @@ from services.container import Container, docker_works
 from services.errors import ServiceError
 from services.process import Launch, Process
 from services.server import Server
+from services.servers.galera import Galera
 from services.servers.kafka import Kafka, KafkaTrio
 from services.servers.mariadb import MariaDB
 from services.servers.postgresql import PostgreSQL
@@ -20,7 +21,7 @@ from services.servers.rocketmq import RocketMQ, RocketMQPair
 from services.servers.rocketmq_4 import RocketMQ4
 
 KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB, RocketMQ, Kafka, Redis, RedisCluster)
-OF_TESTS_ONLY: Sequence[type[Server]] = (ManagedRabbitMQ, RocketMQPair, RocketMQ4, KafkaTrio)
+OF_TESTS_ONLY: Sequence[type[Server]] = (ManagedRabbitMQ, RocketMQPair, RocketMQ4, KafkaTrio, Galera)
 FOLDER = Path(__file__).parents[2] / ".services"
 
 OWNER = Launch("owner", ())

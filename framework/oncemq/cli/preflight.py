@@ -18,10 +18,10 @@ from oncemq.contracts.broker_queries import (
 )
 from oncemq.engine.group_ownership import in_words, left_names, look, unseen_rows
 from oncemq.engine.plan import AppPlan
-from oncemq.errors import ConfigError, OnceMQError
+from oncemq.errors import ConfigError, LedgerError, OnceMQError
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
-from oncemq.ledger.database import probe
+from oncemq.ledger.database import probe, side_by_side
 from oncemq.redis.probe import prove, startup_warnings
 from oncemq.upkeep.generations import ensure_begun
 
@@ -58,6 +58,14 @@ def connect_to_all(loaded: LoadedApp) -> Proof:
 
     failures = list(failed_connections(loaded.plan, examine))
     risks = [*_database_risks(loaded.plan), *redis_risks(loaded.plan), *_other_owners(loaded.plan)]
+    for engine in loaded.plan.engines:
+        try:
+            risks += side_by_side.examine(engine, schema.VERSIONS)
+        except LedgerError as error:
+            failures.append(error)
+        except SQLAlchemyError:
+            # It does not answer, or has no ledger yet: that is reported already.
+            continue
     return Proof(failures, problems, risks, unknown)
 
 

@@ -31,6 +31,7 @@ from defects.catalog.engine import (
 )
 from defects.catalog.ledger import (
     claiming,
+    clusters,
     equality,
     generations,
     in_redis,
@@ -45,6 +46,7 @@ from defects.defect import Defect, told_apart
 DEFECTS: tuple[Defect, ...] = told_apart(
     *committing.DEFECTS,
     *remembering.DEFECTS,
+    *clusters.DEFECTS,
     *acknowledging.DEFECTS,
     *ordering.DEFECTS,
     *ending.DEFECTS,

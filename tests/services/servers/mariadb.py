@@ -41,16 +41,7 @@ class MariaDB(Server):
 
     def answers(self) -> bool:
         """Return whether SELECT 1 is answered."""
-        query = subprocess.run(
-            [
-                self._program("mariadb"), "--no-defaults", "--protocol=tcp", f"--host={LOOPBACK}", f"--port={self.port}",
-                f"--user={USER}", "--connect-timeout=2", "--batch", "--skip-column-names", "--execute=SELECT 1",
-            ],
-            env={"MYSQL_PWD": self.settings.password},
-            capture_output=True,
-            check=False,
-        )  # fmt: skip
-        return query.stdout.strip() == b"1"
+        return self._said(self.port, "SELECT 1") == "1"
 
     def prepare(self) -> None:
         """Create the system tables once, and the statements that every start runs."""
@@ -95,6 +86,19 @@ class MariaDB(Server):
             "--innodb-flush-log-at-trx-commit=1",
         ]
         return [Launch("mariadbd", argv)]
+
+    def _said(self, port: int, statement: str) -> str:
+        """Return what the server on this port answers; nothing where it does not."""
+        query = subprocess.run(
+            [
+                self._program("mariadb"), "--no-defaults", "--protocol=tcp", f"--host={LOOPBACK}", f"--port={port}",
+                f"--user={USER}", "--connect-timeout=2", "--batch", "--skip-column-names", f"--execute={statement}",
+            ],
+            env={"MYSQL_PWD": self.settings.password},
+            capture_output=True,
+            check=False,
+        )  # fmt: skip
+        return query.stdout.decode(errors="replace").strip()
 
     @property
     def _tables(self) -> Path:

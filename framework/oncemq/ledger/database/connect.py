@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event
 
 from oncemq.common.sqlite_files import write_ahead
+from oncemq.ledger.database import galera
 from oncemq.ledger.sql.column_types import MYSQL_NAMES
 from oncemq.retry.unique import converting
 
@@ -128,6 +129,7 @@ def _set_up_mysql(connection: Any, record: Any) -> None:  # noqa: ARG001 - the e
         cursor.execute(
             "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION')"
         )
+        galera.set_up_session(cursor)
     _notice_silence(getattr(connection, "_sock", None))
 
 

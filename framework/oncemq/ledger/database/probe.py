@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, Engine, exc, inspect
 
 from oncemq.errors import InfrastructureError, LedgerError, MissingExtra
-from oncemq.ledger.database import transaction_pooling
+from oncemq.ledger.database import galera, transaction_pooling
 from oncemq.ledger.database.connect import READ_ONLY, place
 from oncemq.ledger.sql.column_types import MYSQL_NAMES
 from oncemq.ledger.sql.tables import PREFIX
@@ -56,6 +56,11 @@ def explain(error: exc.DBAPIError, engine: Engine) -> LedgerError | Infrastructu
     refusal = _refusal(where, said, engine.url.username)
     if refusal:
         return LedgerError(refusal)
+    if "WSREP has not yet prepared node" in said:
+        return InfrastructureError(
+            f"{where} is a node that has lost the majority of its Galera cluster, or has not caught up with it: bring the other "
+            f"nodes back, or give the address of one that has it ({said})"
+        )
     if classify(error) is Fault.SETUP:
         return LedgerError(f"{where} refused the login: {said}")
     return InfrastructureError(
@@ -94,7 +99,7 @@ def startup_warnings(engine: Engine) -> list[str]:
             pooled = [_POOLED] if transaction_pooling.adapted(engine) else []
             return [*pooled, *_postgresql(connection)]
         if connection.dialect.name in MYSQL_NAMES:
-            return list(_mysql(connection))
+            return [*_mysql(connection), *galera.risks(connection)]
         return list(_sqlite(engine))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.ledger.sql.column_types import MYSQL_NAMES
 
@@ -41,6 +41,7 @@ def mysql_timeout(connection: Connection, seconds: int) -> Iterator[None]:
         if not connection.invalidated:
             try:
                 connection.execute(setting, {"seconds": before})
-            except DBAPIError:
-                # After a commit nothing may raise; before a commit, the next use of the connection raises.
+            except SQLAlchemyError:
+                # After a commit nothing may raise; before a commit, the next use of the connection raises. A transaction whose
+                # COMMIT was refused takes no statement any more, and must not hide why it was.
                 connection.invalidate()
