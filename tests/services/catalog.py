@@ -14,14 +14,21 @@ from services.servers.galera import Galera
 from services.servers.kafka import Kafka, KafkaTrio
 from services.servers.mariadb import MariaDB
 from services.servers.postgresql import PostgreSQL
-from services.servers.rabbitmq import ManagedRabbitMQ, RabbitMQ
+from services.servers.rabbitmq import ManagedRabbitMQ, RabbitMQ, RabbitMQTrio
 from services.servers.redis import Redis
 from services.servers.redis_cluster import RedisCluster
 from services.servers.rocketmq import RocketMQ, RocketMQPair
 from services.servers.rocketmq_4 import RocketMQ4
 
 KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB, RocketMQ, Kafka, Redis, RedisCluster)
-OF_TESTS_ONLY: Sequence[type[Server]] = (ManagedRabbitMQ, RocketMQPair, RocketMQ4, KafkaTrio, Galera)
+OF_TESTS_ONLY: Sequence[type[Server]] = (
+    ManagedRabbitMQ,
+    RabbitMQTrio,
+    RocketMQPair,
+    RocketMQ4,
+    KafkaTrio,
+    Galera,
+)
 FOLDER = Path(__file__).parents[2] / ".services"
 
 OWNER = Launch("owner", ())

@@ -121,6 +121,81 @@ class ManagedRabbitMQ(RabbitMQ):
         )
 
 
+class RabbitMQTrio(RabbitMQ):
+    """A cluster of three nodes, whose quorum queues outlive one of them; a node without the majority pauses itself."""
+
+    kind: ClassVar[str] = "rabbitmq-trio"
+    port_names: ClassVar[Sequence[str]] = (
+        *RabbitMQ.port_names,
+        *(f"{name}-{number}" for number in (2, 3) for name in ("amqp", "distribution")),
+    )
+    in_container: ClassVar[bool] = False
+    numbers: ClassVar[Sequence[int]] = (1, 2, 3)
+
+    def address(self, number: int) -> str:
+        """Return host and port of a node, counted from 1."""
+        return f"{LOOPBACK}:{self._port('amqp', number)}"
+
+    def answers(self) -> bool:
+        """Return whether each node takes connections; they do once they are part of the cluster."""
+        return all(
+            amqp.answers(self._port("amqp", number), user=USER, password=PASSWORD) for number in self.numbers
+        )
+
+    def prepare(self) -> None:
+        """Write the configuration of each node, with the names of all."""
+        super().prepare()
+        common = (self.data / "rabbitmq.conf").read_text().splitlines()[1:]
+        members = [
+            f"cluster_formation.classic_config.nodes.{number} = {self._name(number)}"
+            for number in self.numbers
+        ]
+        for number in self.numbers:
+            lines = [
+                f"listeners.tcp.1 = {self.address(number)}",
+                *common,
+                *members,
+                "cluster_formation.peer_discovery_backend = classic_config",
+                "cluster_partition_handling = pause_minority",
+                # A node that does not answer is given up after 4 s instead of 60.
+                "net_ticktime = 4",
+            ]
+            self.account.write(self._own(number) / "rabbitmq.conf", "\n".join(lines) + "\n")
+
+    def launches(self) -> Sequence[Launch]:
+        """Return epmd, then the nodes."""
+        mapper, single = super().launches()
+        nodes = [
+            Launch(
+                f"node-{number}",
+                single.argv,
+                {
+                    **self.environment,
+                    "RABBITMQ_NODENAME": self._name(number),
+                    "RABBITMQ_DIST_PORT": str(self._port("distribution", number)),
+                    "RABBITMQ_CONFIG_FILE": str(self._own(number) / "rabbitmq.conf"),
+                    "RABBITMQ_MNESIA_BASE": str(self._own(number) / "mnesia"),
+                    "RABBITMQ_LOG_BASE": str(self._own(number) / "log"),
+                    "RABBITMQ_PID_FILE": str(self._own(number) / "rabbitmq.pid"),
+                },
+                # The first one makes the cookie that the others need, which then start side by side.
+                listens_on=self._port("amqp", number) if number == 1 else None,
+            )
+            for number in self.numbers
+        ]
+        return [mapper, *nodes]
+
+    def _name(self, number: int) -> str:
+        name, _, host = self.node.partition("@")
+        return f"{name}-{number}@{host}"
+
+    def _port(self, name: str, number: int) -> int:
+        return self.settings.ports[name if number == 1 else f"{name}-{number}"]
+
+    def _own(self, number: int) -> Path:
+        return self.account.make_folder(self.data / f"node-{number}")
+
+
 def _script() -> Path | None:
     """Return RabbitMQ's own script; the one in Debian's PATH insists on Debian's user and folders."""
     places = [*Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server")]

@@ -3,6 +3,7 @@
 import re
 import socket
 import ssl
+from typing import Any
 
 from pika.exceptions import (
     AMQPError,
@@ -32,6 +33,13 @@ _PROVOKED = frozenset({501, 502, 503, 505})
 DIFFERENT = 406
 MISSING = 404
 FORBIDDEN = 403
+
+_AWAY = re.compile(r"home node .* is down or inaccessible|process is stopped by supervisor")
+"""What the text of a 404 says of a queue that is there again when its node is."""
+
+
+class NodeAway(BrokerUnavailable):
+    """A queue lies on a node of the cluster that is away."""
 
 
 class Provoked(BrokerUnavailable):
@@ -89,8 +97,10 @@ def declaring(error: AMQPError, what: str, name: str, advice: str) -> BrokerErro
     if not isinstance(error, ChannelClosed | ConnectionClosed):
         return lost(error)
     code, text = error.reply_code, str(error.reply_text)
-    if code == MISSING:
+    if is_missing(error):
         return BrokerRefused(f"the {what} {name!r} does not exist; {advice}")
+    if code == MISSING:
+        return NodeAway(f"the {what} {name!r} lies on a node of the RabbitMQ cluster that is away: {text}")
     if code == DIFFERENT and (found := difference(text)):
         argument, wanted, current = found
         return BrokerRefused(
@@ -103,6 +113,11 @@ def declaring(error: AMQPError, what: str, name: str, advice: str) -> BrokerErro
         )
     kind = BrokerUnavailable if code in _TRY_LATER else BrokerRefused
     return kind(f"RabbitMQ refused the {what} {name!r}: {text} ({code})")
+
+
+def is_missing(error: Any) -> bool:
+    """Return whether a queue or exchange does not exist; one on a node that is away is not missing."""
+    return error.reply_code == MISSING and not _AWAY.search(str(error.reply_text))
 
 
 def difference(text: str) -> tuple[str, str, str] | None:

@@ -76,7 +76,7 @@ def ensure_place(connection: Any, place: Place) -> None:
         BrokerRefused: something does not exist, or exists and is declared differently.
     """
     topic = place.topic
-    declare_dead_queue(connection, place.dead_queue)
+    ensure_dead_queue(connection, place)
     if place.is_existing:
         look_at_queue(connection, place)
         return
@@ -92,6 +92,20 @@ def ensure_place(connection: Any, place: Place) -> None:
         return
     for key in topic.bound_keys:
         bind(connection, place.queue, topic.exchange, key)
+
+
+def ensure_dead_queue(connection: Any, place: Place) -> None:
+    """Declare a group's queue of dead letters; one whose node is away is there again with the node, and not waited for.
+
+    Raises:
+        BrokerRefused: as `declare_dead_queue`.
+    """
+    try:
+        declare_dead_queue(connection, place.dead_queue)
+    except faults.NodeAway as error:
+        structlog.get_logger("oncemq").warning(
+            "queue of dead letters is away", queue=place.dead_queue, error=str(error)
+        )
 
 
 def bind(connection: Any, queue: str, exchange: str, routing_key: str) -> None:
@@ -226,7 +240,7 @@ def message_count(connection: Any, queue: str) -> int:
     try:
         return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
     except ChannelClosed as error:
-        if error.reply_code != faults.MISSING:
+        if not faults.is_missing(error):
             raise faults.declaring(error, "queue", queue, "") from error
         return 0
 
@@ -267,7 +281,7 @@ def queue_exists(connection: Any, queue: str) -> bool:
     try:
         connection.channel().queue_declare(queue, passive=True)
     except ChannelClosed as error:
-        if error.reply_code == faults.MISSING:
+        if faults.is_missing(error):
             return False
         raise faults.declaring(error, "queue", queue, "") from error
     return True

@@ -13,7 +13,7 @@ from oncemq_adapters.rabbitmq.topology.declare import (
     Arguments,
     bind,
     declare,
-    declare_dead_queue,
+    ensure_dead_queue,
     ensure_exchange,
     ensure_place,
     insist,
@@ -60,7 +60,7 @@ def ensure(connection: Any, place: Place) -> None:
         ensure_place(connection, place)
         return
     topic = place.topic
-    declare_dead_queue(connection, place.dead_queue)
+    ensure_dead_queue(connection, place)
     ensure_exchange(connection, topic)
     connection.channel().exchange_declare(place.members, "fanout", durable=True)
     before = recorded(connection, place.marker)

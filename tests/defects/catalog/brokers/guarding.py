@@ -409,4 +409,18 @@ DEFECTS = (
         ],
         [f"{RABBITMQ_TRAPS}::test_check_tries_every_right_of_the_account"],
     ),
+    Defect(
+        "queue-of-a-lost-node-is-missing",
+        "A queue whose node is away does not count as missing or empty.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/connection/errors.py",
+                " and not _AWAY.search(str(error.reply_text))",
+                "",
+            )
+        ],
+        [
+            "tests/unit/adapters/rabbitmq/connection/test_errors.py::test_a_queue_on_a_node_that_is_away_is_not_missing"
+        ],
+    ),
 )

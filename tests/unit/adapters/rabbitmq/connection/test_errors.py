@@ -73,6 +73,20 @@ def test_a_missing_queue_says_what_to_do() -> None:
     assert str(found) == "the queue 'orders' does not exist; declare it"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NOT_FOUND - home node 'rabbit@b' of durable queue 'q' in vhost '/' is down or inaccessible",
+        "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor",
+    ],
+)
+def test_a_queue_on_a_node_that_is_away_is_not_missing(text: str) -> None:
+    """Although RabbitMQ answers with the same code: it is there again with its node, messages and all."""
+    error = ChannelClosedByBroker(404, text)
+    assert not faults.is_missing(error)
+    assert type(faults.declaring(error, "queue", "q", "declare it")) is faults.NodeAway
+
+
 def test_a_locked_queue_may_be_free_later() -> None:
     """405 is BrokerUnavailable: someone else holds it exclusively for now."""
     error = ChannelClosedByBroker(405, "RESOURCE_LOCKED - cannot obtain exclusive access")

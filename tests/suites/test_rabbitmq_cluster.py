@@ -1,0 +1,69 @@
+"""A RabbitMQ cluster of three nodes of which one dies, and one is cut off: the app goes on by the others."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncemq.message.envelope import OutgoingMessage
+from services.servers.rabbitmq import RabbitMQTrio
+from support.apps.judged_app import JudgedApp, fine
+from support.apps.program import eventually
+from support.brokers.places import Place
+from support.servers import own_server
+
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(600)]
+
+IDS = [f"e{number}" for number in range(600)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RabbitMQTrio]:
+    """Nodes that the tests of this file may hurt."""
+    with own_server(RabbitMQTrio) as server:
+        yield server
+        server.kill()
+
+
+@pytest.fixture
+def app(cluster: RabbitMQTrio, postgresql_database: str, tmp_path: Path, fresh: str) -> JudgedApp:
+    """An app that knows all three nodes, on quorum queues."""
+    cluster.start()
+    url = f"{cluster.url}?hosts={cluster.address(2)},{cluster.address(3)}"
+    return JudgedApp(Place(url, postgresql_database, fresh, tmp_path))
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_a_lost_node_costs_nothing(cluster: RabbitMQTrio, app: JudgedApp, fault: str) -> None:
+    """The one that all are connected to: publishing, consuming and retries go on by another node, each effect once."""
+    app.publish(IDS[:300])
+    with app.program.started("run") as running:
+        eventually(lambda: len(app.effects()) >= 50, "50 effects", timeout=90, said=running.said)
+        if fault == "killed":
+            cluster.kill_only("node-1")
+        else:
+            cluster.pause("node-1")
+        try:
+            app.publish(IDS[300:])
+            eventually(app.all_applied, "every event to be applied", timeout=120, said=running.said)
+        finally:
+            cluster.resume()
+        assert running.drain() == 0, running.said()
+    cluster.start()
+    assert app.judge() == fine()
+    assert app.dead_letters() == []
+
+
+def test_a_dead_letter_waits_for_the_node_of_its_queue(cluster: RabbitMQTrio, app: JudgedApp) -> None:
+    """A queue of dead letters lies on one node: while that is away the app starts and works, and the letter is kept."""
+    app.publish(IDS[:20])
+    cluster.kill_only("node-1")
+    with app.program.started("run") as running:
+        app.send([OutgoingMessage(b"no JSON")])
+        app.publish(IDS[20:40])
+        eventually(app.all_applied, "every event to be applied", timeout=90, said=running.said)
+        assert "queue of dead letters is away" in running.said()
+        cluster.start()
+        eventually(lambda: len(app.dead_letters()) == 1, "the dead letter", timeout=90, said=running.said)
+        assert running.drain() == 0, running.said()
+    assert app.judge() == fine()
