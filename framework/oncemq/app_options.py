@@ -152,9 +152,11 @@ class RateOptions(TypedDict, total=False):
 
 
 class BatchOptions(TypedDict, total=False):
-    """How many messages may share one transaction."""
+    """How many messages may share one transaction, how long they wait for each other, and by which value."""
 
     limit: int
+    within: Span
+    by: str
 
 
 class ConcurrencyOptions(TypedDict):

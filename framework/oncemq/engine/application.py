@@ -252,6 +252,9 @@ class Application:
         """Check once a second until stopped: leases, idleness, dead threads, a database that is silent."""
         monotonic, next_look = self._plan.clock.monotonic, 0.0
         ending = self._ending(until) if until is not None else None
+        if until is not None:
+            for crew in self._crews.values():
+                crew.consumer.scheduler.hurry(until.idle.total_seconds())
         while not self._asked_to_stop(_TICK):
             if ending is not None and (code := ending.code(self._idle_for())) is not None:
                 self._code = code

@@ -153,6 +153,7 @@ class ConsumerRuntime:
             return partial(self._async_worker().step, runner)
         worker = self._worker(0)
         most = self._batch_limit()
+        self.consumer.scheduler.hurry(0.0)
         work = partial(work_once, runner, worker) if self._twins else worker.step
 
         def step() -> bool:

@@ -16,7 +16,7 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import Strategy
 from oncemq.engine.breakers.recorder import BreakerRecorder
 from oncemq.engine.breakers.rule import BreakerRule
-from oncemq.engine.rates.rule import ConcurrencyRule, RateRule
+from oncemq.engine.rates.rule import BatchRule, ConcurrencyRule, RateRule
 from oncemq.engine.recording.recorder import TrafficRecorder
 from oncemq.engine.supervision.recycling import RecycleRule
 from oncemq.handler.binding import BoundHandler
@@ -91,6 +91,7 @@ class ConsumerPlan:
         breakers: when it warns, slows down or pauses by itself.
         rate: how many messages a second it takes; None = as many as there are.
         concurrency: how many messages of a value a process works on at once; None = as many as there are.
+        batch: when messages are enough for a batch, and which of them share one; None = whatever there is.
         generations: how long a generation of its records is open; None where they are in `oncemq_processed`.
         claims: where its topic's large bodies lie; None = in the messages.
         more_parts: strategies and handler on every shard but the first, if there are several.
@@ -126,6 +127,7 @@ class ConsumerPlan:
     breakers: tuple[BreakerRule, ...] = ()
     rate: RateRule | None = None
     concurrency: ConcurrencyRule | None = None
+    batch: BatchRule | None = None
     generations: timedelta | None = None
     claims: ClaimCheck | None = None
     routes: tuple[RoutePlan, ...] = ()

@@ -252,9 +252,13 @@ class Delivery:
         answered: what came of the answer, set by the adapter: `result`, `failure` or `dropped`; empty if none was sent.
         outcome: the name of its verdict, set before it is settled; empty until then.
         concurrency: the value by which its consumer limits how many run at once; not set where it does not.
+        group: the value that all messages of a batch have; not set where batches have any.
+        waits_since: since when it waits for others of its batch, in monotonic seconds; not set where it does not.
     """
 
     concurrency: str
+    group: str
+    waits_since: float
 
     __slots__ = (
         "answer",
@@ -268,6 +272,7 @@ class Delivery:
         "failed_since",
         "failures",
         "generation",
+        "group",
         "immediate",
         "key",
         "message",
@@ -280,6 +285,7 @@ class Delivery:
         "source",
         "suspect",
         "token",
+        "waits_since",
     )
 
     def __init__(

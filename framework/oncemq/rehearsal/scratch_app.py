@@ -170,6 +170,7 @@ def _plain(options: Any) -> Any:
             "breakers": None,
             "rate": None,
             "concurrency": None,
+            "batch": None if options.batch is None else options.batch.model_copy(update={"within": None}),
             "retry": retry,
             "limits": None,
         }

@@ -166,6 +166,15 @@ def test_a_batch_names_an_unknown_user(part: Part) -> None:
         assert total(app, Points.points) == 2
 
 
+@shows("docs/batches.md", "def award_many")
+def test_a_page_s_batch_is_one_insert(part: Part) -> None:
+    """Each order gets its point."""
+    with started(part.run().award_many) as app:
+        outcomes = app.publish_many("orders", [{"order_id": f"A-{number}"} for number in range(3)])
+        assert all(outcome.applied for outcome in outcomes)
+        assert total(app, Points.points) == 3
+
+
 @shows("docs/performance.md", "def award_many")
 def test_a_batch_is_one_insert(part: Part) -> None:
     """Each order gets its point."""

@@ -16,6 +16,7 @@ from oncemq.config.build.around_handlers import (
     guard_of,
 )
 from oncemq.config.build.consumer_rules import (
+    check_batch,
     check_breakers,
     check_broadcast,
     check_chain,
@@ -129,6 +130,7 @@ def build_consumer(
         breakers=settled.breakers,
         rate=settled.rate,
         concurrency=settled.concurrency,
+        batch=settled.batch,
         claims=around.claims.get(settled.topic),
         declared=settled.declared,
         place=settled.place,
@@ -227,6 +229,7 @@ def _check(
         *check_identity(facts),
         *check_breakers(facts, settled.breakers),
         *check_concurrency(facts, settled.concurrency),
+        *check_batch(facts, settled, handler),
         *check_rate(facts, settled.rate, has_redis=around.redis is not None),
     ]
     for payload in payloads:

@@ -9,15 +9,20 @@ from sqlalchemy import MetaData
 
 from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
+from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
 from oncemq.contracts.strategy import Strategy
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
+from oncemq.engine.rates.rate_limit import burst_of
 from oncemq.engine.rates.rule import ConcurrencyRule, RateRule
+from oncemq.handler.binding import BoundHandler
 from oncemq.ledger.records import key_fingerprints
 from oncemq.message.expressions import compile_expression, is_constant
 
 _INSTANCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_LONGEST_FILL = 60.0
+"""Seconds; far below what brokers leave a message with a consumer, also where it is tried several times."""
 _HELD_TOO_LONG = 600.0
 """Seconds; RabbitMQ takes messages back after 30 minutes, and others behind one message wait for it."""
 SAID_ALOUD = "none"
@@ -104,6 +109,85 @@ def check_concurrency(facts: ConsumerFacts, rule: ConcurrencyRule | None) -> Ite
             f"no more than {facts.in_flight} messages are received at once, so a limit of {rule.limit} limits nothing",
             "write a smaller limit, or raise in_flight:",
             "concurrency.limit",
+            Severity.WARNING,
+        )
+
+
+def check_batch(
+    facts: ConsumerFacts, settled: ConsumerSettings, handler: BoundHandler | None
+) -> Iterable[Problem]:
+    """Yield why messages cannot wait for a batch or be grouped, or why a batch never fills."""
+    rule, limit = settled.batch, settled.batch_limit
+    if rule is None:
+        return
+    where = "batch.within" if rule.within else "batch.by"
+    if facts.effects is Effects.EXTERNAL or not facts.dialect:
+        yield Problem(
+            "external effects have no batches: each message runs on its own",
+            f"write effects: database, or leave {where} out",
+            where,
+        )
+    elif handler is not None and not handler.is_batch:
+        yield Problem(
+            f"the handler {handler.name} takes one message at a time, so it gets no batch",
+            f"write its first parameter as orders: Batch[…], or leave {where} out",
+            where,
+        )
+    if rule.by:
+        yield from _group(rule.by)
+    if rule.within:
+        yield from _fill(facts, settled, rule.within, limit)
+    same = settled.concurrency is not None and settled.concurrency.by == rule.by
+    if settled.concurrency is not None and same and settled.concurrency.limit < limit:
+        yield Problem(
+            f"concurrency: lets {settled.concurrency.limit} messages of a value run at once, so a batch never has {limit}",
+            f"write batch: {{limit: {settled.concurrency.limit}}}, or a larger limit for concurrency:",
+            "batch.limit",
+            Severity.WARNING,
+        )
+
+
+def _group(by: str) -> Iterable[Problem]:
+    try:
+        compile_expression(by)
+    except ValueError as error:
+        yield Problem(f"`by` cannot be used: {error}", "write one like body.tenant", "batch.by")
+        return
+    if is_constant(by):
+        yield Problem(
+            f"{by} has the same value for every message, so all are of one group",
+            "write an expression of the body or the headers, or leave batch.by out",
+            "batch.by",
+        )
+
+
+def _fill(facts: ConsumerFacts, settled: ConsumerSettings, within: float, limit: int) -> Iterable[Problem]:
+    if within > _LONGEST_FILL:
+        yield Problem(
+            f"messages would wait {_time(within)} for others; brokers take back what is not acknowledged, and a reload waits, too",
+            f"write at most {_time(_LONGEST_FILL)}",
+            "batch.within",
+        )
+    if facts.in_flight < limit:
+        yield Problem(
+            f"no more than {facts.in_flight} messages are received at once, so a batch never has {limit}",
+            f"write in_flight: {limit} or more, or batch: {{limit: {facts.in_flight}}}",
+            "batch.limit",
+        )
+    elif facts.in_flight < limit * facts.workers:
+        yield Problem(
+            f"in_flight: {facts.in_flight} is less than a batch of {limit} for each of {facts.workers} workers",
+            f"write in_flight: {limit * facts.workers} or more",
+            "in_flight",
+            Severity.WARNING,
+        )
+    rate = settled.rate
+    at_once = limit if rate is None else int(burst_of(rate.limit, rate.burst))
+    if rate is not None and at_once < limit:
+        yield Problem(
+            f"the rate hands out {at_once} messages at once, so a batch never has {limit}",
+            f"write rate: {{limit: {rate.text or rate.limit}, burst: {limit}}}, or batch: {{limit: {at_once}}}",
+            "rate",
             Severity.WARNING,
         )
 

@@ -63,10 +63,22 @@ class Limits(Section):
 
 
 class Batch(Section):
-    """How many messages may share one transaction."""
+    """How many messages may share one transaction, and when a handler of a `Batch` is called."""
 
     limit: Count | None = Field(
-        None, description="The most messages in one unit; fewer when the time budget says so. Default 500."
+        None,
+        description="The most messages in one unit; fewer when the time budget says so. Default 500.",
+        examples=[100],
+    )
+    within: Duration | None = Field(
+        None,
+        description="How long a message waits for others of its batch at most, until there are `limit`. Default: not at all.",
+        examples=["2s"],
+    )
+    by: Text | None = Field(
+        None,
+        description="The expression of the value that all messages of a batch have. Default: they may have any.",
+        examples=["body.tenant"],
     )
 
 

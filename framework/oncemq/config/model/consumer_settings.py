@@ -19,7 +19,7 @@ from oncemq.config.model.strategy_list import StrategyChoice
 from oncemq.config.source.tree import Path
 from oncemq.contracts.checks import Effects, UnitKind
 from oncemq.engine.breakers.rule import BreakerAction, BreakerKind, BreakerRule
-from oncemq.engine.rates.rule import ConcurrencyRule, RateRule
+from oncemq.engine.rates.rule import BatchRule, ConcurrencyRule, RateRule
 from oncemq.ledger.coordination.broadcast import AT
 from oncemq.retry.backoff import RetryPolicy
 
@@ -86,6 +86,7 @@ class ConsumerSettings:
         reply: the handler's result is the answer of a message that requests one.
         isolate: each call of the handler has a transaction of its own.
         batch_limit: maximum of messages in one unit.
+        batch: when messages are enough for a batch, and which of them share one; None = whatever there is.
         soft_limit: after this time a unit is aborted; None = never.
         hard_limit: after this time the process is ended; None = never.
         publishes: the topics that its handler may publish to; None = all.
@@ -132,6 +133,7 @@ class ConsumerSettings:
     reply: bool
     isolate: bool
     batch_limit: int
+    batch: BatchRule | None
     soft_limit: timedelta | None
     hard_limit: timedelta | None
     publishes: tuple[str, ...] | None
@@ -366,6 +368,7 @@ def _settled(
         reply=sources.first("reply", default=False),
         isolate=sources.first("isolate", default=False),
         batch_limit=sources.first("batch", "limit", default=DEFAULT_BATCH_LIMIT),
+        batch=_batch(sources.first("batch", "within"), sources.first("batch", "by")),
         soft_limit=sources.first("limits", "soft"),
         hard_limit=sources.first("limits", "hard"),
         publishes=consumer.publishes,
@@ -385,6 +388,10 @@ def _settled(
 
 def _concurrency(declared: Concurrency | None) -> ConcurrencyRule | None:
     return None if declared is None else ConcurrencyRule(declared.by, declared.limit)
+
+
+def _batch(within: timedelta | None, by: str | None) -> BatchRule | None:
+    return BatchRule(within.total_seconds() if within else 0.0, by or "") if within or by else None
 
 
 def _in_flight(rate: RateRule | None) -> int:

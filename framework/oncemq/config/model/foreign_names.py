@@ -30,6 +30,7 @@ _ANSWERS: tuple[tuple[str, str], ...] = (
     ("dedup deduplicate deduplication idempotent idempotency idempotency_key unique dedupe", _DEDUP),
     ("ttl result_ttl retention expire expires dedup_ttl", "write keep: 7d"),
     ("batch_size max_batch max_batch_size max_records max_poll_records", "write batch: {limit: 500}"),
+    ("batch_timeout batch_window max_wait linger receive_timeout", "write batch: {limit: 100, within: 2s}"),
     ("function func callback task actor target subscriber listener", "write handler: module:name"),
     ("topic_name channel subject stream", "write topic: and the name of a topic below topics:"),
     ("consumer_group group_id group_name subscription durable_name", "write group:"),

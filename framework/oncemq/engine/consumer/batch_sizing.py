@@ -16,17 +16,21 @@ class BatchSize:
     Args:
         wanted: how long a unit should last, in seconds.
         cap: the largest limit.
+        fixed: it is always the largest: the messages wait for a batch of that size.
     """
 
-    __slots__ = ("_cap", "_wanted", "limit")
+    __slots__ = ("_cap", "_fixed", "_wanted", "limit")
 
-    def __init__(self, wanted: float, cap: int) -> None:
+    def __init__(self, wanted: float, cap: int, *, fixed: bool = False) -> None:
         self._wanted = wanted
         self._cap = cap
-        self.limit = 1
+        self._fixed = fixed
+        self.limit = cap if fixed else 1
 
     def learn(self, *, taken: int, done: int, seconds: float) -> None:
         """Adjust `limit` after a unit that took `taken` messages and finished `done` of them in `seconds`."""
+        if self._fixed:
+            return
         ratio = self._wanted / max(seconds, 1e-9)
         if done < taken or ratio < _TOO_LONG:
             self.limit = max(1, int(done * sqrt(min(1.0, ratio))))

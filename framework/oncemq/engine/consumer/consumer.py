@@ -12,6 +12,7 @@ from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import Outcome, Verdict, defer, reject
 from oncemq.engine.base.error_verdicts import CRASHED, HARD_LIMIT, fault_of, forget_error
+from oncemq.engine.consumer.batch_fill import BatchFill
 from oncemq.engine.consumer.claim_scheduler import ClaimScheduler
 from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.consumer.pause_gate import PauseGate
@@ -88,6 +89,9 @@ class Consumer:
         )
         if plan.concurrency is not None:
             scheduler.values = self.intake.values = ValueLimit(plan.concurrency)
+        if plan.batch is not None:
+            fill = scheduler.fill = BatchFill(plan.batch, plan.subscription.in_flight)
+            self.intake.groups = fill if fill.groups else None
         self.read = self.intake.understand
         if isinstance(scheduler, ClaimScheduler):
             scheduler.consumer = self

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from oncemq.engine.consumer.batch_fill import BatchFill
 from oncemq.engine.consumer.value_limit import ValueLimit
 from oncemq.errors import ClaimStoreUnavailable, MessageRefused, Undecodable
 from oncemq.ledger.records.suspects import names_of, overruns
@@ -28,6 +29,7 @@ class Intake:
 
     Attributes:
         values: reads the value by which messages are limited; None without such a limit.
+        groups: reads the value that all messages of a batch have; None where they may have any.
         suspects: crashes by identity, of messages that a process died on; replaced as a whole.
         distrust_before: messages published before this time run alone: a whole machine was lost; None = trust.
     """
@@ -45,6 +47,7 @@ class Intake:
         self._place = place
         self._forged = forged
         self.values: ValueLimit | None = None
+        self.groups: BatchFill | None = None
         self.suspects: Mapping[str, int] = {}
         self.distrust_before: datetime | None = None
 
@@ -75,6 +78,8 @@ class Intake:
         delivery.key = envelope.key
         if self.values is not None:
             self.values.note(delivery, payload)
+        if self.groups is not None:
+            self.groups.note(delivery, payload)
         # Small compressed bodies, thousands of which may wait, would be large ones: each is decoded again when it runs.
         hidden = CONTENT_ENCODING in delivery.message.headers or delivery.message.claimed is not None
         delivery.payload = None if hidden else payload

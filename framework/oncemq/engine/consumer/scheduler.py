@@ -6,10 +6,12 @@ takers move deliveries that they pass. So all deliveries in a key's own queue pr
 
 import heapq
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from oncemq.common.clock import Clock
+from oncemq.engine.consumer.batch_fill import BatchFill
 from oncemq.engine.consumer.value_limit import ValueLimit
 from oncemq.engine.rates.rate_limit import Limit
 from oncemq.message.envelope import Delivery
@@ -29,6 +31,7 @@ class Scheduler:
     Attributes:
         rate_limit: how many deliveries a second may be taken; None = as many as there are.
         values: how many deliveries of one value may be taken at once; None = as many as there are.
+        fill: when those that wait are enough for a take, and which of them share one; None = whatever there is.
         loop: what a thread of its own does until `end`; None = nothing.
     """
 
@@ -37,6 +40,8 @@ class Scheduler:
         self._one_per_key = one_per_key
         self.rate_limit: Limit | None = None
         self.values: ValueLimit | None = None
+        self.fill: BatchFill | None = None
+        self._in_work = 0
         self._ready: deque[Delivery] = deque()
         self._waiting: dict[str, deque[Delivery]] = {}
         self._asleep: list[tuple[float, str]] = []
@@ -52,6 +57,12 @@ class Scheduler:
         self._closed = False
         self._last_put = clock.monotonic()
 
+    def hurry(self, seconds: float) -> None:
+        """Let no message wait longer than this for others of its batch."""
+        with self._lock:
+            if self.fill is not None:
+                self.fill.hurry(seconds)
+
     def end(self) -> None:
         """End `loop`, if there is one."""
 
@@ -64,6 +75,8 @@ class Scheduler:
             self._last_put = self._clock.monotonic()
             # Never directly into its key's own queue: earlier ones may still be in the common queue.
             self._ready.extend(deliveries)
+            if self.fill is not None:
+                self.fill.arrived(deliveries, self._last_put)
             if self._idle_takers:
                 waiting = self._waiting
                 self._changed.notify(sum(delivery.key not in waiting for delivery in deliveries))
@@ -83,6 +96,8 @@ class Scheduler:
             asked.prepare()
         with self._lock:
             self._wake_sleepers()
+            if self.fill is not None:
+                return self._take_batch(limit, timeout, share, self.fill)
             if not self._ready and not self._closed:
                 self._wait_for_some(timeout)
             if self._closed:
@@ -104,6 +119,46 @@ class Scheduler:
         rate_limit.spend(len(taken))
         return taken
 
+    def _take_batch(self, limit: int, timeout: float, share: int, fill: BatchFill) -> list[Delivery]:
+        """Return a batch when one is due; what waits for others to fill one stays in the queue, and nothing owns its keys."""
+        until = time.monotonic() + timeout
+        while not self._closed:
+            if share > 1 and not fill.within:
+                limit = max(1, min(limit, -(-len(self._ready) // share)))
+            pause = fill.wait(
+                self._ready,
+                self._waiting,
+                limit=limit,
+                now=self._clock.monotonic(),
+                in_work=self._in_work,
+            )
+            allowed = limit
+            if pause <= 0 and self.rate_limit is not None:
+                allowed = min(limit, self.rate_limit.allowance())
+                wanted = min(limit, fill.size, self.rate_limit.most)
+                # Else one message would be taken as soon as one may be, and a batch would have one.
+                pause = 0.0 if allowed >= wanted else self.rate_limit.wait(wanted)
+            if pause <= 0:
+                return self._take_chosen(allowed, fill)
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            self._wait_for_some(min(pause, left))
+        return []
+
+    def _take_chosen(self, limit: int, fill: BatchFill) -> list[Delivery]:
+        if fill.groups:
+            chosen = fill.select(self._ready)
+            taken = self._take_ready(limit, chosen)
+            self._ready.extendleft(reversed(chosen))
+        else:
+            taken = self._take_ready(limit)
+            fill.changed()
+        self._in_work += len(taken)
+        if self.rate_limit is not None:
+            self.rate_limit.spend(len(taken))
+        return taken
+
     def _wait_for_some(self, timeout: float) -> None:
         until_wake = self._asleep[0][0] - self._clock.monotonic() if self._asleep else timeout
         self._idle_takers += 1
@@ -113,10 +168,11 @@ class Scheduler:
             self._idle_takers -= 1
         self._wake_sleepers()
 
-    def _take_ready(self, limit: int) -> list[Delivery]:
+    def _take_ready(self, limit: int, chosen: deque[Delivery] | None = None) -> list[Delivery]:
         taken: list[Delivery] = []
         mine: set[str] = set()
-        ready, waiting, void, one_per_key = self._ready, self._waiting, self._void_until, self._one_per_key
+        waiting, void, one_per_key = self._waiting, self._void_until, self._one_per_key
+        ready = self._ready if chosen is None else chosen
         alone, values = self._void_alone, self.values
         while ready and len(taken) < limit:
             delivery = ready.popleft()
@@ -168,6 +224,10 @@ class Scheduler:
             if self.values is not None:
                 taken = list(taken)
                 left = self.values.leave(taken)
+            if self.fill is not None:
+                taken = list(taken)
+                self._in_work -= len(taken)
+                self.fill.changed()
             keys = {delivery.key for delivery in taken}
             for delivery in reversed(back):
                 if delivery.key in keys:
@@ -206,11 +266,15 @@ class Scheduler:
                     break
         for own in reversed(freed):
             self._ready.extendleft(reversed(own))
+        if self.fill is not None:
+            self.fill.changed()
 
     def _free(self, key: str) -> None:
         own = self._waiting.pop(key, None)
         if own:
             self._ready.extendleft(reversed(own))
+            if self.fill is not None:
+                self.fill.changed()
 
     def _wake_sleepers(self) -> None:
         now = self._clock.monotonic()

@@ -17,6 +17,11 @@ def burst_of(rate: float, burst: int | None) -> float:
 class Limit(Protocol):
     """What a scheduler asks before it hands out messages; `prepare` is called without its lock, all others with it."""
 
+    @property
+    def most(self) -> int:
+        """How many messages it is sure to allow at once, some time."""
+        ...
+
     def prepare(self) -> None:
         """Do what takes time, such as a question over the network."""
         ...
@@ -29,8 +34,8 @@ class Limit(Protocol):
         """Count messages that were taken."""
         ...
 
-    def wait(self) -> float:
-        """Return the seconds until the next one may be taken."""
+    def wait(self, messages: int = 1) -> float:
+        """Return the seconds until so many may be taken at once, `most` or fewer."""
         ...
 
 
@@ -50,6 +55,11 @@ class RateLimit:
         self._left = self._most
         self._at = clock.monotonic()
 
+    @property
+    def most(self) -> int:
+        """How many messages it is sure to allow at once, some time."""
+        return int(self._most)
+
     def prepare(self) -> None:
         """Do nothing."""
 
@@ -64,9 +74,9 @@ class RateLimit:
         """Count messages that were taken."""
         self._left -= messages
 
-    def wait(self) -> float:
-        """Return the seconds until the next one may be taken."""
-        return max(0.0, (1.0 - self._left) / self._rate)
+    def wait(self, messages: int = 1) -> float:
+        """Return the seconds until so many may be taken at once."""
+        return max(0.0, (messages - self._left) / self._rate)
 
 
 class LowestOf:
@@ -78,6 +88,11 @@ class LowestOf:
 
     def __init__(self, limits: Sequence[Limit]) -> None:
         self._limits = limits
+
+    @property
+    def most(self) -> int:
+        """How many messages each is sure to allow at once."""
+        return min(limit.most for limit in self._limits)
 
     def prepare(self) -> None:
         """Prepare each."""
@@ -93,9 +108,9 @@ class LowestOf:
         for limit in self._limits:
             limit.spend(messages)
 
-    def wait(self) -> float:
-        """Return the seconds until each may allow one."""
-        return max(limit.wait() for limit in self._limits)
+    def wait(self, messages: int = 1) -> float:
+        """Return the seconds until each may allow so many."""
+        return max(limit.wait(messages) for limit in self._limits)
 
 
 def lowest(*limits: Limit | None) -> Limit | None:

@@ -1,4 +1,4 @@
-"""Defines how many messages a consumer may take a second, and how many it may work on at once, as declared."""
+"""Defines how many messages a consumer may take a second, work on at once, and hand over in a batch, as declared."""
 
 from dataclasses import dataclass
 
@@ -31,3 +31,16 @@ class ConcurrencyRule:
 
     by: str
     limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRule:
+    """When waiting messages are enough for a batch, and which of them share one.
+
+    Args:
+        within: the seconds that a message waits for others at most; 0 = it waits for none.
+        by: the expression of the value that all messages of a batch have; empty = any.
+    """
+
+    within: float = 0.0
+    by: str = ""

@@ -127,6 +127,11 @@ class SharedRate:
                 f"to it by itself: {error}"
             )
 
+    @property
+    def most(self) -> int:
+        """One: its part of the rate depends on the other processes."""
+        return 1
+
     def allowance(self) -> int:
         """Return how many messages may be taken now."""
         with self._mutex:
@@ -140,11 +145,11 @@ class SharedRate:
             self._here.allowance()
             self._here.spend(messages)
 
-    def wait(self) -> float:
-        """Return the seconds until there may be messages; longer and longer, while another thread waits for an answer."""
+    def wait(self, messages: int = 1) -> float:
+        """Return the seconds until there may be some, however many are asked for; longer and longer, while another thread waits for an answer."""
         with self._mutex:
             if self._alone:
-                return self._here.wait()
+                return self._here.wait(messages)
             now = self._clock.monotonic()
             under_way = now - self._asked_at if self._asking.locked() else 0.0
             return max(0.001, under_way, self._ask_at - now)

@@ -103,7 +103,8 @@ class Worker:
         self._settler = settler
         self._alone = alone
         self._unit_time = unit_time
-        self._batch = BatchSize(unit_time, batch_limit)
+        waits = consumer.plan.batch is not None and consumer.plan.batch.within > 0
+        self._batch = BatchSize(unit_time, batch_limit, fixed=waits)
         self._failures = FailureRate()
         self._undoing = SavepointPolicy()
         self._placement = placement

@@ -4,7 +4,9 @@ from defects.defect import Defect, Edit
 
 SCHEDULER = "framework/oncemq/engine/consumer/scheduler.py"
 VALUES = "framework/oncemq/engine/consumer/value_limit.py"
+FILL = "framework/oncemq/engine/consumer/batch_fill.py"
 BY_VALUE = "tests/unit/engine/consumer/test_value_limit.py"
+FILLING = "tests/unit/engine/consumer/test_batch_fill.py"
 SCHEDULING = "tests/unit/engine/consumer/test_scheduler.py"
 ROUTES = "tests/unit/handler/test_route_settings.py"
 PARTITIONS = "tests/suites/rabbitmq/test_partitions.py"
@@ -53,6 +55,51 @@ DEFECTS = (
             )
         ],
         [f"{BY_VALUE}::test_what_is_lost_or_released_gives_its_room_to_the_next"],
+    ),
+    Defect(
+        "group-overtakes-in-its-key",
+        "A batch of one value has no message whose key has an earlier one of another value.",
+        [Edit(FILL, "                blocked.add(delivery.key)\n", "")],
+        [f"{FILLING}::test_nothing_of_a_key_overtakes_its_message_of_another_group"],
+    ),
+    Defect(
+        "batch-of-two-values",
+        "All messages of a batch have the same value.",
+        [Edit(FILL, "group_of(delivery) == self._chosen and ", "")],
+        [f"{FILLING}::test_a_batch_has_messages_of_one_value"],
+    ),
+    Defect(
+        "batch-of-a-type-mixed",
+        "Values of different types are different values of a batch.",
+        [Edit(FILL, 'value if type(value) is str else "\\0" + repr(value)', "str(value)")],
+        [f"{FILLING}::test_values_of_unlike_types_are_unlike['1']"],
+    ),
+    Defect(
+        "batch-waits-for-ever",
+        "A message waits for others of its batch no longer than it may.",
+        [
+            Edit(FILL, " or oldest[group] + within <= now]", "]"),
+            Edit(FILL, "min(oldest.values(), default=_NOT_BEFORE_CHANGE) + within", "_NOT_BEFORE_CHANGE"),
+        ],
+        [f"{FILLING}::test_a_message_waits_for_others_no_longer_than_it_may"],
+    ),
+    Defect(
+        "batch-waits-with-a-full-prefetch",
+        "A batch does not wait for messages that cannot arrive.",
+        [Edit(FILL, "        elif oldest and self._free <= 0:\n", "        elif False:\n")],
+        [f"{FILLING}::test_a_full_prefetch_ends_the_wait"],
+    ),
+    Defect(
+        "until-idle-waits-for-a-batch",
+        "A run until idle ends in its time, though batches might wait longer.",
+        [
+            Edit(
+                "framework/oncemq/engine/application.py",
+                "crew.consumer.scheduler.hurry(until.idle.total_seconds())",
+                "pass",
+            )
+        ],
+        ["tests/scenarios/test_batches.py::test_a_run_until_idle_waits_for_no_batch"],
     ),
     Defect(
         "turn-given-to-another-topic",
