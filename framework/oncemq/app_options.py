@@ -116,6 +116,13 @@ class ExpiresOptions(TypedDict, total=False):
     then: Literal["ignore", "dead_letter"]
 
 
+class DelayOptions(TypedDict):
+    """Where producers ask for a delay of a message, and the longest that they get."""
+
+    by: str
+    limit: Span
+
+
 class BreakerOptions(TypedDict, total=False):
     """When a breaker opens, and what it does then."""
 
@@ -177,6 +184,7 @@ class ConsumerOptions(TypedDict, total=False):
     retry: RetryOptions
     on_retry: Literal["go_on", "hold_key"]
     expires: Span | ExpiresOptions
+    asked_delay: DelayOptions
     on_dead: Callable[..., Any] | str
     reply: bool
     isolate: bool

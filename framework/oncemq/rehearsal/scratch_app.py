@@ -167,6 +167,7 @@ def _plain(options: Any) -> Any:
     return options.model_copy(
         update={
             "on_dead": None,
+            "asked_delay": None,
             "breakers": None,
             "rate": None,
             "concurrency": None,

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from oncemq.common.clock import Clock
+from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
 from oncemq.config.build.importing import import_object
@@ -25,6 +26,7 @@ from oncemq.contracts.publisher import Publisher, Publishers
 from oncemq.contracts.strategy import Strategy
 from oncemq.contracts.unit import Item, Run
 from oncemq.engine.base.answers import Answers
+from oncemq.engine.base.asked_delay import AskedDelay
 from oncemq.engine.base.expiry import Expiry
 from oncemq.engine.base.final_failures import FinalGuard
 from oncemq.errors import ConfigError, MissingExtra, OnceMQError
@@ -143,6 +145,24 @@ def expiry_of(settled: ConsumerSettings, clock: Clock, report: Reporter) -> tupl
         except ValueError as error:
             report.at(settled.path("expires"), f"the deadline is not usable: {error}")
     return (Expiry(settled.expires_after, deadline, bury=settled.bury_expired, clock=clock),)
+
+
+def asked_delay_of(settled: ConsumerSettings, clock: Clock, report: Reporter) -> tuple[Strategy, ...]:
+    """Return the step in which messages wait as their producers ask; what cannot be kept is reported."""
+    if not settled.delay_by:
+        return ()
+    try:
+        find = compile_expression(settled.delay_by)
+    except ValueError as error:
+        report.at(settled.path("asked_delay"), f"the delay is not usable: {error}")
+        return ()
+    if settled.delay_limit >= settled.keep:
+        report.at(
+            settled.path("asked_delay.limit"),
+            f"records are kept for {format_duration(settled.keep)}: a copy of a message that waited longer could take effect "
+            "again – write a shorter limit, or a longer keep:",
+        )
+    return (AskedDelay(find, settled.delay_limit, clock),)
 
 
 def after_commit_of(

@@ -9,6 +9,7 @@ from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
 from oncemq.config.build.around_handlers import (
     after_commit_of,
+    asked_delay_of,
     bind_on_dead,
     build_middlewares,
     build_upcasts,
@@ -41,6 +42,7 @@ from oncemq.config.model.routes_section import OTHERWISE
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.publisher import Publishers, unknown_topic
 from oncemq.contracts.strategy import Strategy
+from oncemq.engine.base.asked_delay import LONGEST_HOP
 from oncemq.engine.plan import ConsumerPlan, Part, RoutePlan
 from oncemq.handler.binding import BoundHandler
 from oncemq.handler.upcasting import Upcast
@@ -85,6 +87,7 @@ def build_consumer(
     on_dead = bind_on_dead(settled, every, find, publishers, around.report, upcast)
     last = (
         *expiry_of(settled, around.clock, around.report),
+        *asked_delay_of(settled, around.clock, around.report),
         *guard_of(settled),
         *after_commit_of(settled, around.middlewares, every, handler, around.adapters, around.report),
     )
@@ -295,7 +298,7 @@ def facts_of(
         hard_limit=settled.hard_limit,
         hold_key=hold_key,
         options=written(settled.options),
-        longest_pause=settled.retry.longest_pause(),
+        longest_pause=max(settled.retry.longest_pause(), min(settled.delay_limit, LONGEST_HOP)),
         publishes=handler.publishes if handler is not None else False,
         routes_by=settled.routes.by if settled.routes is not None else "",
         routes=tuple(settled.routes.handlers) if settled.routes is not None else (),

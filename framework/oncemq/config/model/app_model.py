@@ -29,7 +29,7 @@ from oncemq.config.model.rate_field import RateField
 from oncemq.config.model.routes_section import RoutesField
 from oncemq.config.model.schemas_section import BodyVersionField, CompatibilityLevel, SchemasField
 from oncemq.config.model.section import OpenSection, Section
-from oncemq.config.model.shared_sections import Concurrency, Meaning, Retry, words
+from oncemq.config.model.shared_sections import AskedDelay, Concurrency, Meaning, Retry, words
 from oncemq.config.model.strategy_list import StrategyList
 
 EffectsName = Annotated[str, PlainValidator(one_of("database", "external")), words("database", "external")]
@@ -127,6 +127,11 @@ class ConsumerOptions(Section):
         None,
         description="A message that is too old does not run: a duration since it was published, or the expression of its deadline.",
         examples=["10m", "headers.deadline"],
+    )
+    asked_delay: AskedDelay | None = Field(
+        None,
+        description="Where producers may ask for a delay of a message. Default: they have no say.",
+        examples=[{"by": "headers.delay", "limit": "1h"}],
     )
     on_dead: Reference | None = Field(
         None,

@@ -78,6 +78,8 @@ class ConsumerSettings:
         expires_after: how long a message may wait since it was published; None = as long as it likes.
         deadline: the expression of a message's own deadline; None = it has none.
         bury_expired: an expired message becomes a dead letter, also if it was never tried.
+        delay_by: the expression of the delay that a producer asks for; empty = producers have no say.
+        delay_limit: the longest one.
         on_dead: the function for messages that have finally failed, or its name; None = there is none.
         keep: how long dedup records are kept.
         workers: threads or tasks.
@@ -125,6 +127,8 @@ class ConsumerSettings:
     expires_after: timedelta | None
     deadline: str | None
     bury_expired: bool
+    delay_by: str
+    delay_limit: timedelta
     on_dead: Any
     keep: timedelta
     workers: int
@@ -360,6 +364,8 @@ def _settled(
         expires_after=sources.first("expires", "after"),
         deadline=sources.first("expires", "deadline"),
         bury_expired=sources.first("expires", "then") == "dead_letter",
+        delay_by=sources.first("asked_delay", "by", default=""),
+        delay_limit=sources.first("asked_delay", "limit", default=timedelta(0)),
         on_dead=sources.first("on_dead"),
         keep=sources.first("keep", default=DEFAULT_KEEP),
         workers=sources.first("workers", default=1 if transactional else EXTERNAL_WORKERS),

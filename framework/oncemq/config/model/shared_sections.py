@@ -95,6 +95,19 @@ class Concurrency(Section):
     limit: Count = Field(description="The most messages of a value at once, in each process.", examples=[10])
 
 
+class AskedDelay(Section):
+    """Where producers ask for a delay of a message, and the longest that they get."""
+
+    by: Text = Field(
+        description="The expression of the delay: a duration since the message was published, such as `30s`, or ISO 8601 with a time "
+        "zone.",
+        examples=["headers.delay"],
+    )
+    limit: Duration = Field(
+        description="The longest delay; who asks for more gets this one.", examples=["1h"]
+    )
+
+
 class RouteMeaning(Section):
     """Meaning of a message, as far as it may differ between the routes of a consumer."""
 

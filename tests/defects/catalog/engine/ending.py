@@ -178,6 +178,30 @@ DEFECTS = (
         [f"{OVERTAKEN}::test_more_than_may_be_parked_costs_no_attempt"],
     ),
     Defect(
+        "asked-delay-without-an-end",
+        "A message whose time of publishing lies in the future waits no longer than it may.",
+        [
+            Edit(
+                "framework/oncemq/engine/base/asked_delay.py",
+                "min(item.envelope.published_at or seen, seen)",
+                "item.envelope.published_at or seen",
+            )
+        ],
+        ["tests/unit/engine/base/test_asked_delay.py::test_a_wait_ends_without_a_time_that_can_be_believed"],
+    ),
+    Defect(
+        "asked-delay-without-a-limit",
+        "A message waits no longer than its consumer allows, whatever its producer asks for.",
+        [
+            Edit(
+                "framework/oncemq/engine/base/asked_delay.py",
+                "min(due, since + self._limit) - now",
+                "due - now",
+            )
+        ],
+        ["tests/unit/engine/base/test_asked_delay.py::test_no_wait_is_longer_than_the_consumer_allows"],
+    ),
+    Defect(
         "early-message-holds-its-key",
         "What came too early lets by what it waits for.",
         [
