@@ -8,6 +8,7 @@ from promises import Promise, is_there, listed, pages, without, wrong
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()
+PEERS = (ROOT / "docs" / "peers.md").read_text()
 CATALOG = {defect.name: defect for defect in DEFECTS}
 SECTIONS = PAGE.split("\n## ")[1:]
 
@@ -24,6 +25,15 @@ def test_every_named_test_is_there() -> None:
     named = re.findall(r"`(tests/[^`:]+\.py::[^`]+)`", PAGE)
     assert named
     assert [test for test in named if not is_there(test)] == []
+
+
+def test_every_test_beside_those_of_others_is_there() -> None:
+    """Each row of docs/peers.md has one of ours, which exists."""
+    rows = re.findall(r"^\| [^|`]+ \| [^|]+`[^|]+ \| (.+) \|$", PEERS, re.MULTILINE)
+    assert len(rows) == PEERS.count("\n| ") - 1 > 30
+    named = [re.findall(r"`(tests/[^`:]+\.py::[^`]+)`", row) for row in rows]
+    assert all(named)
+    assert [test for tests in named for test in tests if not is_there(test)] == []
 
 
 def test_every_named_defect_says_the_same_as_the_catalog() -> None:
