@@ -131,7 +131,7 @@ class RocketMQ(Server):
     def administration(self, *arguments: str) -> list[str]:
         """Return the command that runs RocketMQ's own administration tool."""
         return [
-            *self._java("tools", "-Xmx128m", "-XX:TieredStopAtLevel=1"),
+            *self._java("tools", "-Xmx128m"),
             "org.apache.rocketmq.tools.command.MQAdminStartup", *arguments, "-n", self._names_at,
         ]  # fmt: skip
 
@@ -149,7 +149,7 @@ class RocketMQ(Server):
             raise ServiceError("RocketMQ needs Java, which is not installed. Run `make services`.")
         return [
             program, f"-Duser.home={self.data}", f"-Drocketmq.home.dir={self.data}", "-Djava.net.preferIPv4Stack=true",
-            "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", *OPEN, *options,
+            "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", *OPEN, *options,
             f"-Drmq.logback.configurationFile=rmq.{log}.logback.xml", "-cp", rocketmq_jars.class_path(self.version),
         ]  # fmt: skip
 
