@@ -9,7 +9,7 @@ from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts, Effects
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
-from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, reject, retry, stale
+from oncemq.contracts.verdict import PROCEED, Culprits, Verdict, reject, retry, stale
 from oncemq.ledger.database.user_tables import Convert, UnfitTable, check_name, comparer
 from oncemq.ledger.records import row_mutexes as locked_rows
 from oncemq.ledger.sql.equality import Equality
@@ -28,21 +28,25 @@ class _Notes:
     """State of one run.
 
     Attributes:
-        found: the rows, locked, as of the beginning of the run.
+        found: the rows as they were last read.
+        locked: values whose row is locked since the beginning of the run; other rows did not exist then.
+        known: values whose row was read since a handler last ran: it may have changed any row.
         stated: stated values of each item's row; kept, since a handler may change its payload.
-        ran: the item whose handler ran.
+        ran: the item whose handler ran last, until it is known whether it changed its row.
     """
 
-    __slots__ = ("found", "ran", "stated")
+    __slots__ = ("found", "known", "locked", "ran", "stated")
 
     def __init__(self, found: Found) -> None:
         self.found = found
+        self.locked = frozenset(found.rows)
+        self.known = set(found.values.values())
         self.stated: dict[Item, list[Any]] = {}
         self.ran: Item | None = None
 
 
 class Precondition(Strategy):
-    """Locks and compares the row right before the handler; a unit holds one message, so no neighbour interferes.
+    """Compares the row right before the handler, as earlier messages left it; it is locked when the unit begins.
 
     Options:
 
@@ -56,7 +60,7 @@ class Precondition(Strategy):
       refused, since a second copy would run as well.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True, max_batch=1, compares_places=True)
+    traits: ClassVar[Traits] = Traits(decides=True, compares_places=True, reads_between=True)
 
     def __init__(
         self,
@@ -122,13 +126,14 @@ class Precondition(Strategy):
     def decide(self, run: Run, item: Item) -> Verdict:
         """Compare the row with the values that the message states."""
         notes: _Notes = run.notes[self]
-        if notes.ran is not None:
-            return RETURNED  # its handler may have changed any row, and its changes are not flushed yet
+        value = notes.found.values.get(item)
+        if value is not None and value not in notes.known:
+            self._look_again(run, notes, value)
         target = self._target.get(run.connection).target
         unfit = notes.found.unfit(target, item)
         if unfit is not None:
             return unfit
-        row = notes.found.rows.get(notes.found.values[item])
+        row = notes.found.rows.get(value)
         stated = notes.stated[item] = [
             expression(item.delivery.message, item.payload) for expression in self._where.values()
         ]
@@ -140,22 +145,38 @@ class Precondition(Strategy):
         return self._otherwise(f"{', '.join(unlike)} of {self._entity.table} differs for key {item.key!r}")
 
     def record(self, run: Run, item: Item) -> None:
-        """Remember the item whose handler ran."""
+        """Remember the item whose handler ran: it may have changed any row."""
         if item.verdict is PROCEED:
-            run.notes[self].ran = item
+            notes: _Notes = run.notes[self]
+            notes.ran = item
+            notes.known.clear()
 
     def save(self, run: Run) -> None:
-        """Verify that the handler changed a stated column: otherwise nothing would stop the next copy."""
+        """Verify that the last handler changed a stated column: otherwise nothing would stop the next copy."""
         notes: _Notes = run.notes[self]
-        if not self._required or notes.ran is None:
+        if self._required and notes.ran is not None:
+            self._look_again(run, notes, notes.found.values[notes.ran])
+
+    def _look_again(self, run: Run, notes: _Notes, value: Any) -> None:
+        """Read the row of `value` again, and that of the item whose handler ran last: it must have changed it.
+
+        Raises:
+            Culprits: it has not.
+        """
+        ran, compared = notes.ran if self._required else None, self._target.get(run.connection)
+        values = {value} if ran is None else {value, notes.found.values[ran]}
+        # A row that did not exist when the others were locked may be that of another transaction.
+        lock = RowLock.none() if values <= notes.locked else RowLock()
+        notes.found.read_again(compared.target, values, lock, run.connection)
+        notes.known |= values
+        notes.ran = None
+        if ran is None:
             return
-        found = self._target.get(run.connection)
-        value = notes.found.values[notes.ran]
-        row = found.target.read(run.connection, [value], RowLock.none()).get(value)
+        row = notes.found.rows.get(notes.found.values[ran])
         if row is None and self._entity.missing == "run":
-            raise Culprits({notes.ran: self._entity.not_created(value)})
-        if row is not None and not found.unlike(run.connection, row, notes.stated[notes.ran]):
-            raise Culprits({notes.ran: self._unchanged()})
+            raise Culprits({ran: self._entity.not_created(notes.found.values[ran])})
+        if row is not None and not compared.unlike(run.connection, row, notes.stated[ran]):
+            raise Culprits({ran: self._unchanged()})
 
     def _unchanged(self) -> Verdict:
         return reject(

@@ -2,7 +2,7 @@
 
     reserve(unit)      no transaction yet: Redis, committed claims
       load(run, items)   transaction open, Session empty: O(1) statements, keys sorted, locks
-      decide(run, item)  arrival order; pure; the first answer other than PROCEED wins
+      decide(run, item)  arrival order; the first answer other than PROCEED wins
       … the handler …    when every strategy answers PROCEED
       record(run, item)  every final item, on every strategy, including those not asked
       write(run)         before a handler's first statement: the user's columns, with the changes of earlier items
@@ -17,7 +17,8 @@ What each hook may do and what its errors mean:
 |-----------|--------------------------------------------------|------------------------------------------------|
 | reserve   | committed claims, Redis; `unit.verdicts[…] = …`  | infrastructure: released, retried              |
 | load      | Core statements on `run.connection`, locks       | infrastructure: same run again; else a bug     |
-| decide    | compute only                                     | a bug: the consumer pauses                     |
+| decide    | compute only; with `reads_between` read as well, | Culprits: as save; else a bug: the consumer    |
+|           | and raise `Culprits` with an earlier item        | pauses                                         |
 | record    | notes in memory                                  | a bug: the consumer pauses                     |
 | write     | the user's columns of items recorded so far      | as save                                        |
 | save      | own rows; compare-and-set; raise `Culprits`      | Culprits: those get the verdict, rest run again|
@@ -77,6 +78,8 @@ class Traits:
             or stale. So it decides about those too: a message that is early waits, whatever the others answer.
         compares_places: its Duplicate means that the message's place is taken (a state, a number, a version), perhaps
             by another message; that of others means that a message with the same identity was applied before.
+        reads_between: its `decide` reads the user's rows as earlier handlers of the run have left them. The engine has written
+            those handlers' work to the database by then, and a batch handler is called with one message at a time.
         per_consumer: all that it decides by is kept under `Scope.consumer`, but for columns named by `Strategy.owns`, so the
             instances of a broadcast consumer do not take each other's messages for duplicates.
     """
@@ -89,6 +92,7 @@ class Traits:
     holds_key: bool = False
     counts: bool = False
     compares_places: bool = False
+    reads_between: bool = False
     per_consumer: bool = False
 
 

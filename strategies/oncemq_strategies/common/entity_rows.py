@@ -231,10 +231,29 @@ class Found:
         """Read the rows of `values`; see `Target.find`."""
         if not values:
             return
+        self._earlier = {value for (value,) in self._find(target, values, lock, reader, connection).earlier}
+
+    def read_again(
+        self, target: Target, values: Collection[Any], lock: RowLock, connection: Connection
+    ) -> None:
+        """Read the rows of `values` as the transaction sees them now; which value comes first of two spellings stays."""
+        for value in values:
+            self.rows.pop(value, None)
+            self._respelled.pop(value, None)
+        self._find(target, values, lock, connection, connection)
+
+    def _find(
+        self,
+        target: Target,
+        values: Collection[Any],
+        lock: RowLock,
+        reader: Connection | Session,
+        connection: Connection,
+    ) -> Matches:
         found, matches = target.find(reader, values, lock, connection)
         self.rows.update((value, found[place]) for (value,), place in matches.rows.items())
         self._respelled.update((value, row) for (value,), (row,) in matches.respelled.items())
-        self._earlier = {value for (value,) in matches.earlier}
+        return matches
 
     def respelled(self, target: Target, item: Item) -> str:
         """Return why an item is not about the row that the database finds for its key; empty if it is."""

@@ -26,6 +26,7 @@ from defects.catalog.engine import (
     ending,
     failing,
     ordering,
+    reading_between,
     rehearsing,
     replacing,
 )
@@ -74,6 +75,7 @@ DEFECTS: tuple[Defect, ...] = told_apart(
     *equality.DEFECTS,
     *one_clock.DEFECTS,
     *alone.DEFECTS,
+    *reading_between.DEFECTS,
     *rocketmq.DEFECTS,
     *beside_java.DEFECTS,
     *kafka.DEFECTS,

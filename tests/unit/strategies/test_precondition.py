@@ -5,14 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from oncemq.contracts.verdict import Outcome
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
 from support.database import rides
-from support.database.rides import TABLE, add_point
+from support.database.rides import TABLE, Ride, add_point
 
 MakeBench = Callable[..., Bench]
 
@@ -102,16 +103,100 @@ def test_missing_rows(make_bench: MakeBench, table: None, missing: str, outcome:
 
 
 def test_neighbours_do_not_disturb(make_bench: MakeBench, table: None) -> None:
-    """A unit holds one message: what its neighbour changes, also in other rows, is compared as it is then."""
+    """In one transaction, too, what a neighbour changes in other rows is compared as it is then."""
 
     def everywhere(_body: Any, session: Session) -> None:
         session.execute(update(TABLE).values(points=TABLE.c.points + 1))
 
-    bench = make_bench("precondition", OPTIONS, handler=everywhere)
-    assert bench.strategies[0].traits.max_batch == 1
-    unit = [event(1, 500), event(2, 500, None)]
-    assert bench.deliver(*unit) == [Outcome.PROCEED, Outcome.REJECT]
+    points: list[str] = []
+    bench = make_bench("precondition", OPTIONS, handler=everywhere, point=points.append)
+    unit = [event(1, 500), event(2, 500, None), event(2, 501, None), event(1, 502)]
+    wanted = [Outcome.PROCEED, Outcome.REJECT, Outcome.PROCEED, Outcome.PROCEED]
+    assert bench.deliver(*unit) == wanted
+    assert points.count("loaded") == 1
+    assert rides.of(bench.engine, "points") == {1: 503, 2: 503}
+
+
+def test_a_unit_has_many_messages_of_a_key(make_bench: MakeBench, table: None) -> None:
+    """Each is compared with the row as the one before left it, in one transaction; a copy is refused."""
+    points: list[str] = []
+    bench = make_bench("precondition", OPTIONS, handler=add_point, point=points.append)
+    unit = [event(1, 500), event(1, 501), event(1, 501), event(2, 500, None), event(1, 502)]
+    assert [outcome.name for outcome in bench.deliver(*unit)] == [
+        *("PROCEED", "PROCEED", "REJECT", "PROCEED", "PROCEED")
+    ]
+    assert points.count("loaded") == 1
+    assert rides.of(bench.engine, "points") == {1: 503, 2: 501}
+
+
+def test_a_row_that_an_earlier_message_only_added_is_compared(make_bench: MakeBench, table: None) -> None:
+    """Added objects, which wait to be inserted with those of their neighbours, are in the database by then."""
+
+    def handler(body: Any, session: Session) -> None:
+        if body["before"] == 0:
+            session.add(Ride(ride_id=body["id"], points=7, status="open"))
+        else:
+            add_point(body, session)
+
+    bench = make_bench("precondition", OPTIONS, handler=handler)
+    unit = [event(3, 0), event(3, 0), event(3, 7), event(3, 8)]
+    wanted = [Outcome.PROCEED, Outcome.REJECT, Outcome.PROCEED, Outcome.PROCEED]
+    assert bench.deliver(*unit) == wanted
+    assert rides.of(bench.engine, "points")[3] == 9
+
+
+def test_who_left_its_row_is_refused_though_a_neighbour_changes_it(
+    make_bench: MakeBench, table: None
+) -> None:
+    """As if it had been alone; the neighbours are applied."""
+
+    def handler(body: Any, session: Session) -> None:
+        if body["before"] == "500":
+            return
+        session.execute(update(TABLE).values(points=TABLE.c.points + 1))
+
+    bench = make_bench("precondition", OPTIONS, handler=handler)
+    idle, busy = bench.verdicts(event(1, "500"), event(2, 500, None))
+    assert (idle.outcome, busy.outcome) == (Outcome.REJECT, Outcome.PROCEED)
+    assert "left points, status of rides as they were" in idle.reason
     assert rides.of(bench.engine, "points") == {1: 501, 2: 501}
+
+
+def test_a_failed_neighbour_is_not_compared_with(make_bench: MakeBench, table: None) -> None:
+    """What it has written is rolled back, and the next message finds the row as before."""
+
+    def handler(body: Any, session: Session) -> None:
+        add_point(body, session)
+        session.flush()
+        if body["n"] == 2:
+            raise ValueError("after writing")
+
+    bench = make_bench("precondition", OPTIONS, handler=handler)
+    unit = [event(1, 500), event(1, 501, n=2), event(2, 500, None), event(1, 501)]
+    outcomes = bench.deliver(*unit)
+    assert [outcomes[0], outcomes[1], outcomes[2]] == [Outcome.PROCEED, Outcome.RETRY, Outcome.PROCEED]
+    assert rides.of(bench.engine, "points")[2] == 501
+
+
+def test_a_row_that_appears_between_is_locked(make_bench: MakeBench, table: None) -> None:
+    """Another program has inserted it since the rows were locked: nothing may change it before the commit."""
+    held: list[bool] = []
+
+    def handler(body: Any, session: Session) -> None:
+        if body["id"] == 1 and bench.engine.dialect.name == "postgresql":
+            with bench.engine.begin() as other:
+                other.execute(insert(TABLE).values(ride_id=3, points=500, status="open"))
+        if body["id"] == 3:
+            with bench.engine.connect() as other, pytest.raises(OperationalError) as caught:
+                other.execute(select(TABLE).where(TABLE.c.ride_id == 3).with_for_update(nowait=True))
+            held.append("could not obtain lock" in str(caught.value))
+        add_point(body, session)
+
+    bench = make_bench("precondition", OPTIONS, handler=handler)
+    if bench.engine.dialect.name != "postgresql":
+        pytest.skip("one database shows it")
+    assert bench.deliver(event(1, 500), event(3, 500)) == [Outcome.PROCEED, Outcome.PROCEED]
+    assert held == [True]
 
 
 def test_a_handler_must_change_what_was_stated(make_bench: MakeBench, table: None) -> None:

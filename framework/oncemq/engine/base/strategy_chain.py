@@ -28,6 +28,7 @@ class Chain:
         copies: strategies that know whether a message with the same identity was applied before.
         one_per_key: a unit may hold at most one item of a key.
         max_batch: the most items of a unit; None = any number.
+        reads_between: a strategy reads the user's rows between two handlers.
         joins: a call of a batch handler may have several messages of a key; a copy is decided after its first message.
         ends_together: claims and ends of several handlers of direct units are written together, by `reserves_of_all` and
             `saves_of_all`.
@@ -48,6 +49,7 @@ class Chain:
         "loads_that_wait",
         "max_batch",
         "one_per_key",
+        "reads_between",
         "records",
         "releases",
         "reserves",
@@ -90,6 +92,10 @@ class Chain:
         limits = [
             strategy.traits.max_batch for strategy in strategies if strategy.traits.max_batch is not None
         ]
+        self.reads_between = any(strategy.traits.reads_between for strategy in strategies)
+        if self.reads_between and self.writes:
+            # What those write before another handler's first statement, a message alone in its unit does not find yet.
+            limits.append(1)
         self.max_batch = min(limits, default=None)
 
     @property

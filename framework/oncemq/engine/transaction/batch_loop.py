@@ -28,12 +28,14 @@ class BatchLoop(ItemLoop):
         together: list[Item] = []
         copies: list[Item] = []
         joins, remembers = self._chain.joins, bool(self._chain.copies)
+        reads_between = self._chain.reads_between
         keys: set[str] = set()
         identities: set[str] = set()
         held: set[str] = set()
         started = False
         for position, item in enumerate(run.items, 1):
-            if not joins and (item.key in keys or item.envelope.identity in identities):
+            again = item.key in keys or item.envelope.identity in identities
+            if (again and not joins) or (together and reads_between):
                 started = started or bool(together)
                 self._call_together(run, together, frame)
                 if started and frame.watch.isolated:
@@ -48,6 +50,8 @@ class BatchLoop(ItemLoop):
             if joins and remembers and item.envelope.identity in identities:
                 copies.append(item)
                 continue
+            if started and reads_between:
+                frame.bring(run)
             verdict = self._chain.decide(run, item)
             item.verdict = verdict
             if verdict is PROCEED:

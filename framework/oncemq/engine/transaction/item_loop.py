@@ -213,12 +213,15 @@ class ItemLoop:
         )
         self._consumer = run.consumer.partition(".")[2]
         deadline, held, started = run.unit.deadline, set[str](), False
+        reads_between = self._chain.reads_between
         for position, item in enumerate(run.items, 1):
             now = clock()
             if item.key in held or (started and now > deadline):
                 item.verdict = RETURNED
                 held.add(item.key)
                 continue
+            if started and reads_between:
+                frame.bring(run)
             verdict = decide(run, item)
             if verdict is PROCEED:
                 index[0] = position

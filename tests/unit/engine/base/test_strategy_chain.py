@@ -68,6 +68,20 @@ class Smaller(Small):
     traits: ClassVar[Traits] = Traits(decides=False, max_batch=2)
 
 
+class Reading(Noting):
+    """Reads the user's rows between two handlers."""
+
+    traits: ClassVar[Traits] = Traits(decides=True, reads_between=True)
+
+
+class Writing(Noting):
+    """Writes to the user's columns before another handler's first statement."""
+
+    def write(self, run: Run) -> None:
+        """Note it."""
+        self.calls.append(f"{self.name} write")
+
+
 class Counting(Noting):
     """Gives each message a place."""
 
@@ -178,6 +192,12 @@ def test_the_smallest_batch_and_any_one_per_key_hold() -> None:
     """Limits of all strategies hold together."""
     chain = Chain([Small(), Smaller(), Noting("a", [])])
     assert (chain.max_batch, chain.one_per_key) == (2, True)
+
+
+def test_what_reads_between_handlers_finds_no_half_written_columns() -> None:
+    """Beside a strategy that writes between handlers, each message has a unit of its own."""
+    assert Chain([Reading("a", [])]).max_batch is None
+    assert Chain([Reading("a", []), Writing("b", [])]).max_batch == 1
 
 
 def test_without_limits_there_are_none() -> None:

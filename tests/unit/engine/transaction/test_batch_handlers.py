@@ -5,16 +5,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from oncemq.contracts.strategy import Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import PROCEED, Verdict
 from oncemq.engine.crash.flight_recorder import FLUSHING, NoRecorder
 from oncemq.errors import Reject
 from oncemq.handler.batch import Batch
 from oncemq.testing.fake_clock import FakeClock
 from oncemq_strategies.unique_key.strategy import UniqueKey
-from support.effects import TAKE_THE_TAKEN, effects, give
+from support.effects import TAKE_THE_TAKEN, Effect, effects, give
 from support.units import UnitBench, orders
 
 Order = dict[str, Any]
@@ -38,6 +40,20 @@ class _Placing(Strategy):
     traits = Traits(decides=True)
 
 
+class _Reading(Strategy):
+    """Sees before each message what earlier ones have written."""
+
+    traits = Traits(decides=True, reads_between=True)
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Count the effects."""
+        self.seen.append(len(run.connection.execute(select(Effect)).all()))
+        return PROCEED
+
+
 def fail(order: Order, session: Session) -> None:
     """Fail for the order `bad`."""
     if order["id"] == "bad":
@@ -50,6 +66,15 @@ def test_one_call_for_many(engine: Engine) -> None:
     bench = UnitBench(engine, recording(calls), UniqueKey)
     assert bench.run(*orders("a", "b", "c")) == ["applied"] * 3
     assert calls == [["a", "b", "c"]]
+
+
+def test_a_strategy_that_reads_between_messages_gets_one_in_a_call(engine: Engine) -> None:
+    """It finds what the call before has written, in the same transaction."""
+    calls: list[list[str]] = []
+    reading = _Reading()
+    bench = UnitBench(engine, recording(calls), UniqueKey, reading)
+    assert bench.run(*orders("a", "b", "c")) == ["applied"] * 3
+    assert (calls, reading.seen) == ([["a"], ["b"], ["c"]], [0, 1, 2])
 
 
 def test_a_stretch_ends_before_the_second_message_of_a_key(engine: Engine) -> None:
