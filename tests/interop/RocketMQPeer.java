@@ -20,7 +20,10 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAverage
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.RequestCallback;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -34,8 +37,9 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 /**
  * A peer on the official Java client: takes orders line by line, says what it received line by line.
  *
- * <p>produce TOPIC COUNT PREFIX PACKING | batch TOPIC COUNT PREFIX | delay TOPIC BODY MILLISECONDS | consume GROUP TOPIC
- * [later | once | orderly | broadcast | RULE] | request TOPIC BODY MILLISECONDS | reply GROUP TOPIC | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | direct GROUP TOPIC KEY | leave
+ * <p>produce TOPIC COUNT PREFIX PACKING | batch TOPIC COUNT PREFIX | delay TOPIC BODY MILLISECONDS | lines TOPIC COUNT PREFIX LINES
+ * | transact TOPIC COUNT PREFIX | consume GROUP TOPIC
+ * [later | once | orderly | broadcast | pop | RULE] | request TOPIC BODY MILLISECONDS | reply GROUP TOPIC | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | direct GROUP TOPIC KEY | leave
  */
 public final class RocketMQPeer {
     private final String servers;
@@ -71,6 +75,8 @@ public final class RocketMQPeer {
             case "produce" -> produce(order[1], Integer.parseInt(order[2]), order[3], order[4]);
             case "batch" -> batch(order[1], Integer.parseInt(order[2]), order[3]);
             case "delay" -> delay(order[1], order[2], Long.parseLong(order[3]));
+            case "lines" -> lines(order[1], Integer.parseInt(order[2]), order[3], Integer.parseInt(order[4]));
+            case "transact" -> transact(order[1], Integer.parseInt(order[2]), order[3]);
             case "request" -> request(order[1], order[2], Long.parseLong(order[3]));
             case "reply" -> reply(order[1], order[2]);
             case "consume" -> consume(order[1], order[2], order.length > 3 ? order[3] : "");
@@ -112,6 +118,48 @@ public final class RocketMQPeer {
         message.setDelayTimeMs(milliseconds);
         producer.send(message);
         producer.shutdown();
+    }
+
+    /** Sends messages of several lines, each to the queue of its line; four digits after the line's one are its number. */
+    private void lines(String topic, int count, String prefix, int lines) throws Exception {
+        DefaultMQProducer producer = producer();
+        producer.start();
+        for (int number = 0; number < count; number++) {
+            for (int line = 0; line < lines; line++) {
+                Message message = message(topic, prefix + line + String.format("%04d", number));
+                producer.send(message, (queues, found, chosen) -> queues.get((Integer) chosen % queues.size()), line);
+            }
+        }
+        producer.shutdown();
+    }
+
+    /** Of each three messages the first is committed, the second when the broker asks, the third is rolled back. */
+    private void transact(String topic, int count, String prefix) throws Exception {
+        TransactionMQProducer producer = new TransactionMQProducer("peer-transactions", login);
+        producer.setNamesrvAddr(servers);
+        producer.setSendMsgTimeout(30_000);
+        producer.setInstanceName("peer-" + System.nanoTime());
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object number) {
+                return switch ((Integer) number % 3) {
+                    case 0 -> LocalTransactionState.COMMIT_MESSAGE;
+                    case 1 -> LocalTransactionState.UNKNOW;
+                    default -> LocalTransactionState.ROLLBACK_MESSAGE;
+                };
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                int number = Integer.parseInt(message.getKeys().substring(prefix.length()));
+                return number % 3 == 2 ? LocalTransactionState.ROLLBACK_MESSAGE : LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        producer.start();
+        for (int number = 0; number < count; number++) {
+            producer.sendMessageInTransaction(message(topic, prefix + number), number);
+        }
+        // Not shut down: the broker asks later.
     }
 
     /** Says what the answer is, as if it had been received; fails without one. */
@@ -219,12 +267,19 @@ public final class RocketMQPeer {
         boolean later = how.equals("later") || how.equals("once");
         consumer = new DefaultMQPushConsumer(group, login, rule(how));
         consumer.setNamesrvAddr(servers);
+        // What comes back after a death is found soon, and not after half a minute.
+        consumer.setPollNameServerInterval(1000);
+        consumer.setHeartbeatBrokerInterval(1000);
+        // On busy cores answers take longer than the three seconds of the default.
+        consumer.setMqClientApiTimeout(30_000);
         consumer.setMaxReconsumeTimes(how.equals("once") ? 1 : -1);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setInstanceName("peer-" + System.nanoTime());
         if (how.equals("broadcast")) {
             consumer.setMessageModel(MessageModel.BROADCASTING);
         }
+        // Only then does Java's client ask the brokers how to receive; without it, it pulls in a group that is set to POP, too.
+        consumer.setClientRebalance(!how.equals("pop"));
         consumer.subscribe(topic, how.startsWith("tags=") ? how.substring("tags=".length()) : "*");
         if (how.equals("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
@@ -260,6 +315,7 @@ public final class RocketMQPeer {
 
     private static void received(MessageExt message) {
         Map<String, String> told = new TreeMap<>(message.getProperties());
+        told.put("java.handled", String.valueOf(System.currentTimeMillis()));
         told.put("java.queue", String.valueOf(message.getQueueId()));
         told.put("java.offset", String.valueOf(message.getQueueOffset()));
         told.put("java.born", message.getBornTimestamp() + " " + message.getBornHostString());

@@ -1,6 +1,6 @@
 """The RocketMQ adapter on librocketmq: it consumes by the library, and does all else as the remoting adapter does."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -112,6 +112,7 @@ class NativeRocketMQAdapter(RocketMQAdapter):
         with self._closing:
             self._natives = members
             self._consumers = [subscription.consumer for subscription in subscriptions]
+        self._watch_pop(self._opened_desk(), subscriptions)
         for member in members:
             member.start()
         self._watch_groups(self._opened_desk(), subscriptions)
@@ -136,25 +137,19 @@ class NativeRocketMQAdapter(RocketMQAdapter):
         """Redeliver messages that were never started, or leave them to other members if nothing is delivered here."""
         return settlement.give_back(deliveries, self._leave)
 
-    def pause(self, consumer: str) -> None:
-        """Deliver no more; received deliveries can be settled."""
+    def _pause(self, consumer: str) -> None:
         for member in self._natives:
             for inbox in member.inboxes:
                 if inbox.consumer == consumer:
                     inbox.pause()
 
-    def resume(self, consumer: str) -> None:
-        """Deliver again."""
+    def _resume(self, consumer: str) -> None:
         for member in self._natives:
             member.resume(consumer)
 
-    def health(self) -> Sequence[ConsumerHealth]:
-        """Return whether each consumer is a member of its group, and the brokers answer."""
-        rows = {row.consumer: row for member in self._natives for row in member.health()}
-        return [
-            rows.get(consumer, ConsumerHealth(consumer, subscribed=False, detail="closed"))
-            for consumer in self._consumers
-        ]
+    def _rows(self) -> Iterator[ConsumerHealth]:
+        for member in self._natives:
+            yield from member.health()
 
     def close(self, *, grace: timedelta) -> None:
         """Leave the groups, tell the brokers how far they are, disconnect."""

@@ -59,6 +59,7 @@ from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueu
 from oncemq_adapters.rocketmq.remoting.dead_letters import DeadLetters
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import complaints
 from oncemq_adapters.rocketmq.remoting.operations import Operations
+from oncemq_adapters.rocketmq.remoting.pop_watch import Consumed, PopWatch
 from oncemq_adapters.rocketmq.remoting.producer.answers import answer_of
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.half_messages import HalfMessages
@@ -107,6 +108,7 @@ class RocketMQAdapter:
         self._declared: dict[str, Subscription] = {}
         self._broadcasts: set[str] = set()
         self._concerns: Sequence[str] | None = None
+        self._pop_watch: PopWatch | None = None
 
     @classmethod
     def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
@@ -178,6 +180,7 @@ class RocketMQAdapter:
         """Join every group; returns when each member has its share of the queues, or others are slow to give it."""
         self.prepare(subscriptions)
         desk = self._opened_desk()
+        self._watch_pop(desk, subscriptions)
         members = members_of(subscriptions, self._address, desk.routes, sink, self._scope.app, self._move)
         with self._lock:
             self._members = members
@@ -257,15 +260,22 @@ class RocketMQAdapter:
 
     def pause(self, consumer: str) -> None:
         """Deliver no more; received deliveries can be settled."""
-        self._each(consumer, Member.pause)
+        if self._pop_watch is not None:
+            self._pop_watch.pause(consumer)
 
     def resume(self, consumer: str) -> None:
         """Deliver again."""
-        self._each(consumer, Member.resume)
+        if self._pop_watch is not None:
+            self._pop_watch.resume(consumer)
 
     def health(self) -> Sequence[ConsumerHealth]:
         """Return whether each consumer is a member of its group on live connections."""
-        rows = {row.consumer: row for member in self._members for row in member.health()}
+        rows = {row.consumer: row for row in self._rows()}
+        if self._pop_watch is not None:
+            troubles = self._pop_watch.trouble.items()
+            rows |= {
+                name: ConsumerHealth(name, subscribed=False, detail=text) for name, text in list(troubles)
+            }
         return [
             rows.get(consumer, ConsumerHealth(consumer, subscribed=False, detail="closed"))
             for consumer in self._consumers
@@ -368,6 +378,16 @@ class RocketMQAdapter:
         look()
         desk.every(LOOK_EVERY, look)
 
+    def _watch_pop(self, desk: Operations, subscriptions: Sequence[Subscription]) -> None:
+        """Refuse groups that are set to POP, and look from now on; members that broadcast never follow that setting."""
+        consumed = [
+            Consumed(each.consumer, self._topic_of(each).name, self._group(each))
+            for each in subscriptions
+            if each.broadcast is None
+        ]
+        self._pop_watch = PopWatch(desk, consumed, self._pause, self._resume)
+        self._pop_watch.start()
+
     def _topic_of(self, subscription: Subscription) -> TopicOptions:
         return self._topic(subscription.topic, subscription.options)
 
@@ -411,6 +431,16 @@ class RocketMQAdapter:
         if not isinstance(token, Token):
             return None
         return next((member for member in self._members if token.window in member.windows), None)
+
+    def _pause(self, consumer: str) -> None:
+        self._each(consumer, Member.pause)
+
+    def _resume(self, consumer: str) -> None:
+        self._each(consumer, Member.resume)
+
+    def _rows(self) -> Iterator[ConsumerHealth]:
+        for member in self._members:
+            yield from member.health()
 
     def _each(self, consumer: str, what: Callable[[Member, str], None]) -> None:
         for member in self._members:

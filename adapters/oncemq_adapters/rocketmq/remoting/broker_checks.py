@@ -17,6 +17,7 @@ from oncemq_adapters.rocketmq.remoting.admin.broker_settings import (
     batches_in,
     take_stock,
 )
+from oncemq_adapters.rocketmq.remoting.admin.request_mode import pops, said_of, to_pull
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq_client import codes
 from oncemq_adapters.rocketmq_client.errors import Denied
@@ -57,6 +58,8 @@ def examine(
     if not (makes_groups or topic.create):
         yield from _groups_not_created(stock, topic, group)
     yield from group_switches(stock, group)
+    if not facts.instance:
+        yield from _pop(desk, names, topic, group)
     yield from _levels(stock, facts)
     yield from limits(stock, facts)
 
@@ -119,6 +122,13 @@ def _filters(desk: Operations, names: Sequence[str], topic: TopicOptions, group:
             administration.insist_on_filter(desk.brokers.get(name), group, topic)
         except REFUSALS as refused:
             yield Problem(str(refused), where="topic.filter")
+
+
+def _pop(desk: Operations, names: Sequence[str], topic: TopicOptions, group: str) -> Iterator[Problem]:
+    """Yield where brokers are set to hand the topic out to the group, which pulls."""
+    brokers = [name for name in names if pops(desk.brokers.get(name), topic.name, group)]
+    if trouble := said_of(brokers, topic.name, group):
+        yield Problem(trouble, to_pull(topic.name, group), "group")
 
 
 def message_types(stock: Sequence[Inventory], topic: TopicOptions, severity: Severity) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ REMOTING = "adapters/oncemq_adapters/rocketmq/remoting"
 DIRECT = f"{REMOTING}/consumer/direct_runs.py"
 DIRECT_TESTS = "tests/unit/adapters/rocketmq/remoting/consumer/test_direct_runs.py"
 TRACE_TESTS = "tests/unit/adapters/rocketmq/remoting/consumer/test_message_trace.py"
+POP_TESTS = "tests/suites/rocketmq/test_pop.py"
 CONNECTION_TESTS = "tests/unit/adapters/rocketmq_client/protocol/test_connection.py"
 
 DEFECTS = (
@@ -68,5 +69,17 @@ DEFECTS = (
         "An administrator cannot have a consumer run what it does not subscribe to.",
         [Edit(DIRECT, "if wanted and tag not in wanted:", "if False:")],
         [f"{DIRECT_TESTS}::test_what_cannot_run_is_answered_at_once"],
+    ),
+    Defect(
+        "pop-group-is-joined",
+        "An app that pulls joins no group whose messages brokers hand out.",
+        [Edit(f"{REMOTING}/pop_watch.py", "if trouble := popping(", "if False and popping(")],
+        [f"{POP_TESTS}::test_a_group_that_is_set_to_pop_is_refused"],
+    ),
+    Defect(
+        "resumed-although-pop",
+        "The end of another pause lets no consumer pull while its group is set to POP.",
+        [Edit(f"{REMOTING}/pop_watch.py", "if consumer not in self.trouble:", "if True:")],
+        [f"{POP_TESTS}::test_the_end_of_another_pause_is_not_the_end_of_this_one"],
     ),
 )
