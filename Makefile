@@ -212,6 +212,10 @@ storm: setup services ## attack it for hours: deaths, outages, poison; MESSAGES=
 storm-recycling: setup services ## workers are replaced every second under traffic, on four brokers; RECYCLES=200
 	@ONCEMQ_STORM_RECYCLES=$(or $(RECYCLES),200) $(PYTEST) tests/scenarios/recycling --durations 5
 
+.PHONY: estate
+estate: setup ## Java's RocketMQ clients and ours in one group, with all that they do: every event takes effect once; MESSAGES=300 of each kind
+	@ONCEMQ_ESTATE=$(or $(MESSAGES),300) $(PYTEST) --quiet tests/scenarios/test_rocketmq_estate.py
+
 .PHONY: storm-rocketmq
 storm-rocketmq: services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## the same for RocketMQ's two other drivers; MESSAGES=50000 KILLS=20
 	@rm -f .services/storm.jsonl
