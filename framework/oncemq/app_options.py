@@ -123,6 +123,14 @@ class DelayOptions(TypedDict):
     limit: Span
 
 
+class OnDeadOptions(TypedDict, total=False):
+    """What happens when a message has finally failed."""
+
+    run: Callable[..., Any] | str
+    hold_key: bool
+    most: int
+
+
 class BreakerOptions(TypedDict, total=False):
     """When a breaker opens, and what it does then."""
 
@@ -185,7 +193,7 @@ class ConsumerOptions(TypedDict, total=False):
     on_retry: Literal["go_on", "hold_key"]
     expires: Span | ExpiresOptions
     asked_delay: DelayOptions
-    on_dead: Callable[..., Any] | str
+    on_dead: Callable[..., Any] | str | OnDeadOptions
     reply: bool
     isolate: bool
     keep: Span

@@ -1,6 +1,6 @@
 """Values that strategies and engine exchange: a `Unit` of deliveries, each `Run` that tries it, each `Item` in a run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
@@ -22,6 +22,7 @@ class Unit:
         deadline: monotonic seconds; items not started by then return to their queue.
         waited: seconds of waiting for transactions to begin while others wrote; not part of the unit's duration.
         verdicts: decisions of `reserve` before any transaction; those deliveries do not run.
+        decided: verdicts of this unit's runs so far: of transactions that committed, and of items that run no more.
         notes: data that a strategy keeps for the whole unit, by strategy.
         savepoint_every: the number of items rolled back together when one fails after writing; None = all.
         guarded: a handler that sends statements itself has its own savepoint, and is rolled back alone.
@@ -34,6 +35,7 @@ class Unit:
         "_decode",
         "consumer",
         "deadline",
+        "decided",
         "deliveries",
         "guarded",
         "late",
@@ -62,6 +64,7 @@ class Unit:
         self.deadline = deadline
         self.owner = uuid4().hex
         self.verdicts: dict[Delivery, Verdict] = {}
+        self.decided: Mapping[Delivery, Verdict] = {}
         self.notes: dict[Any, Any] = {}
         self.waited = 0.0
         self.savepoint_every: int | None = None

@@ -77,6 +77,7 @@ class ConsumerRuntime:
                     part.strategies,
                     place,
                     hold_key=plan.hold_key,
+                    hold_dead=plan.hold_dead,
                     transactional=plan.effects is Effects.DATABASE,
                 )
             )
@@ -84,7 +85,7 @@ class ConsumerRuntime:
             for part, place in zip(parts, parked, strict=True)
         ]
         self._parts = [part for parts in plan.chains for part in parts]
-        self._placement = Placement(shop.layout, plan.chain_of_route)
+        self._placement = Placement(shop.layout, plan.chain_of_route, in_order=plan.hold_dead is not None)
         self.chain = self._chains[0]
         self._writers: list[OutcomeWriter | None] = [None for _ in self._chains]
         self.consumer = Consumer(
@@ -362,7 +363,7 @@ class ConsumerRuntime:
         return Settler(
             plan.name,
             answering(
-                settling_of(plan, self.consumer.adapter, self.parked),
+                settling_of(plan, self.consumer.adapter, self.parked, shop.observers),
                 plan.strategies,
                 partial(shop.observers.answered, plan.name),
             ),

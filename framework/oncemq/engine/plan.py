@@ -83,6 +83,8 @@ class ConsumerPlan:
         soft_limit: the time after which a unit is aborted; None = never.
         hard_limit: the time after which the process is ended; None = never.
         hold_key: after a Retry, later messages of the key wait in the ledger until it is done.
+        hold_dead: after a dead letter, later messages of the key wait in the ledger until a person decides about it: at most so
+            many of a key; None = they do not.
         redact: masks the app's secrets in every text that leaves the process.
         keep: how long records of applied messages are kept; None where there are none.
         history_keys: sign what messages carry of their tries; None = the group's own places are trusted.
@@ -118,6 +120,7 @@ class ConsumerPlan:
     soft_limit: timedelta | None = None
     hard_limit: timedelta | None = None
     hold_key: bool = False
+    hold_dead: int | None = None
     redact: Redactor = field(default_factory=Redactor)
     keep: timedelta | None = None
     history_keys: HistoryKeys | None = None

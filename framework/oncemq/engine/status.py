@@ -11,7 +11,7 @@ from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.ledger import consumer_summary
 from oncemq.ledger.database.connect import READ_ONLY
-from oncemq.ledger.messages import dead_letters, delayed, outbox
+from oncemq.ledger.messages import dead_letters, delayed, held_letters, outbox
 from oncemq.ledger.records import claims
 from oncemq.ledger.size import stored_bytes
 from oncemq.observe.observers import Observers
@@ -69,6 +69,7 @@ class StatusReporter:
                     dead_letters=self._dead.get(name),
                     parked=here.parked,
                     parked_seconds=here.parked_seconds,
+                    held_keys=here.held_keys,
                     unknown_claims=here.unknown_claims,
                     breakers=() if breakers is None else breakers.states(name),
                 )
@@ -160,6 +161,7 @@ class StatusReporter:
                 for engine in self._plan.engines:
                     with _reading(engine) as connection:
                         there += dead_letters.count(connection, consumer.scope, consumer.only_topic)
+                        there += held_letters.count(connection, consumer.scope, consumer.only_topic)
             except Exception as error:
                 self._observers.failed(f"counting the dead letters of {consumer.name}", error)
                 self._dead[consumer.name] = None
@@ -179,18 +181,21 @@ class StatusReporter:
 
     def _counted(self, consumer: ConsumerPlan, *, parks: bool) -> "_InLedger":
         now = self._plan.clock.now()
-        parked, oldest, doubtful = 0, now, 0
+        parked, oldest, doubtful, held = 0, now, 0, 0
         for engine in self._plan.engines:
             with _reading(engine) as connection:
                 if parks:
                     count, since = consumer_summary.parked(connection, consumer.scope, consumer.only_topic)
                     parked, oldest = parked + count, min(oldest, since or now)
+                if consumer.hold_dead is not None:
+                    held += held_letters.keys(connection, consumer.scope, consumer.only_topic)
                 if consumer.name in self._claiming:
                     doubtful += claims.count_in_doubt(connection, consumer.scope, now)
         return _InLedger(
             parked if parks else None,
             (now - oldest).total_seconds() if parks else None,
             doubtful if consumer.name in self._claiming else None,
+            held if consumer.hold_dead is not None else None,
         )
 
     def _measure_ledger(self) -> None:
@@ -205,11 +210,12 @@ class StatusReporter:
 
 @dataclass(frozen=True, slots=True)
 class _InLedger:
-    """Waiting messages and doubtful effects of a consumer in the ledger; None where it is unknown or cannot be."""
+    """Waiting messages, doubtful effects and held keys of a consumer in the ledger; None where it is unknown or cannot be."""
 
     parked: int | None = None
     parked_seconds: float | None = None
     unknown_claims: int | None = None
+    held_keys: int | None = None
 
 
 _UNKNOWN = _InLedger()

@@ -46,7 +46,7 @@ def of_consumer(
     """
     parked = parking.TABLE.c
     waiting = select(func.count(), func.min(parked.parked_at), func.min(parked.due_at)).where(
-        *parking.in_topic(scope, topic)
+        *parking.in_topic(scope, topic), parking.alive()
     )
     count, oldest, next_due = connection.execute(waiting).one()
     applied = [
@@ -72,7 +72,8 @@ def parked(connection: Connection, scope: str, topic: str | None = None) -> tupl
         topic: of these messages; None = all.
     """
     row = parking.TABLE.c
-    waiting = select(func.count(), func.min(row.parked_at)).where(*parking.in_topic(scope, topic))
+    mine = (*parking.in_topic(scope, topic), parking.alive())
+    waiting = select(func.count(), func.min(row.parked_at)).where(*mine)
     count, oldest = connection.execute(waiting).one()
     return int(count), oldest
 

@@ -124,6 +124,9 @@ class Observer:
     ) -> None:
         """A message became a dead letter; `code` is the machine-readable reason."""
 
+    def key_held(self, consumer: str, delivery: Delivery, *, most: int | None = None) -> None:
+        """A dead letter holds its key; with `most` because as many messages of the key wait for another one already."""
+
     def settle_failed(self, consumer: str, count: int, error: BaseException) -> None:
         """The broker did not accept `count` settlements; `error` is the first error."""
 

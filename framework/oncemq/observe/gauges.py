@@ -118,6 +118,11 @@ GAUGES: tuple[Gauge, ...] = (
         "parked_oldest_seconds", "How long the oldest of them has waited.", lambda s: s.parked_seconds
     ),
     _of_consumer(
+        "held_keys",
+        "Keys whose later messages wait until a person replays or purges a dead letter.",
+        lambda s: s.held_keys,
+    ),
+    _of_consumer(
         "unknown_claims",
         "External effects of which it is unknown whether they happened.",
         lambda s: s.unknown_claims,

@@ -249,6 +249,17 @@ class LogObserver(Observer):
             **self._traceback(consumer, error, why.get("at")),
         )
 
+    def key_held(self, consumer: str, delivery: Delivery, *, most: int | None = None) -> None:
+        """One line, which names the key of a refused message, too."""
+        about = {"consumer": consumer, "topic": delivery.message.topic, "key": delivery.known_key}
+        if most is None:
+            self._log.error(
+                "key held: its later messages wait until the dead letter is replayed or purged", **about
+            )
+        else:
+            text = "held key is full: its later messages are dead letters, too, until the first is replayed or purged"
+            self._log.error(text, **about, waiting=most)
+
     def _count(self, what: str) -> None:
         with self._lock:
             self._counts[what] += 1

@@ -58,6 +58,7 @@ class ConsumerState:
         depth: messages that wait at the broker; None if unknown.
         parked: messages that wait in the ledger for their turn; None if none can be parked.
         parked_seconds: how long the oldest of them has waited; 0.0 while none does, None if none can be parked.
+        held_keys: keys that are held by a dead letter; None if dead letters hold none.
         dead_letters: that are there, at the broker and in the ledger; None if the broker does not count them.
         unknown_claims: external effects of which it is unknown whether they happened; None without claims in the ledger.
         detail: the problem, as text.
@@ -83,6 +84,7 @@ class ConsumerState:
     pauses: tuple[Pause, ...] = ()
     breakers: tuple[BreakerState, ...] = ()
     dead_letters: int | None = None
+    held_keys: int | None = None
 
     @property
     def live(self) -> bool:

@@ -12,7 +12,7 @@ from oncemq.errors import BrokerError
 from oncemq.ledger.coordination import pauses
 from oncemq.ledger.coordination.pauses import Pause
 from oncemq.ledger.generations import records
-from oncemq.ledger.messages import delayed, outbox, parking
+from oncemq.ledger.messages import delayed, held_letters, outbox, parking
 from oncemq.ledger.records import (
     audit,
     claims,
@@ -115,7 +115,7 @@ def _rows(
         "claims": claims.of_key(connection, key),
         "states": states.of_key(connection, key),
         "strategies": _strategies(connection, key, shard, consumers),
-        "parked": parking.of_key(connection, key),
+        "parked": _waiting(connection, key),
         "history": [asdict(row) for row in history.of_key(connection, key)],
         "suspects": suspects.of_key(connection, key),
         "outbox": outbox.of_key(connection, app, key),
@@ -123,6 +123,17 @@ def _rows(
         "changes": [asdict(row) for row in audit.of_key(connection, app, key)],
         "paused": [asdict(row) for row in _paused(connection, consumers)],
     }
+
+
+def _waiting(connection: Connection, key: str) -> list[dict[str, Any]]:
+    """Return the parked messages of a key, those behind a dead letter with its id."""
+    behind = held_letters.waits_for(connection, key)
+    shown = []
+    for row in parking.of_key(connection, key):
+        letter = behind(row)
+        words = {name: value for name, value in row.items() if name not in {"id", "held"}}
+        shown.append(words if letter is None else {**words, "waits_for": letter})
+    return shown
 
 
 def _with_generations(consumers: Sequence[ConsumerPlan]) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing
 from uuid import uuid4
 
-from sqlalchemy import Engine, inspect
+from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.common.error_text import describe
@@ -16,6 +16,7 @@ from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerRefused, ClaimStoreUnavailable, MessageRefused
 from oncemq.ledger.generations import records
 from oncemq.ledger.messages import dead_letters as ledger
+from oncemq.ledger.messages import held_letters, parking
 from oncemq.ledger.records import final_failures
 from oncemq.message import headers as names
 
@@ -79,7 +80,8 @@ class Letters:
             return there
         try:
             with self._engine.connect() as connection:
-                return there + ledger.count(connection, self.consumer.scope, self.consumer.only_topic)
+                mine = connection, self.consumer.scope, self.consumer.only_topic
+                return there + ledger.count(*mine) + held_letters.count(*mine)
         except SQLAlchemyError:
             return None  # reading them tells why
 
@@ -141,20 +143,30 @@ class Letters:
         if self._engine is None:
             return
         scope, topic = self.consumer.scope, self.consumer.only_topic
+        held, others = (None, None) if ids is None else _split(ids, _holds_key)
+        past_others = after is not None and _holds_key(after)
         try:
-            if not inspect(self._engine).has_table(ledger.TABLE.name):
+            present = inspect(self._engine)
+            if not (present.has_table(ledger.TABLE.name) and present.has_table(parking.TABLE.name)):
                 return
             with self._engine.connect() as connection:
-                if bodies:
-                    yield from ledger.letters(connection, scope, ids, after=after, topic=topic)
+                if past_others or others == []:
+                    pass
+                elif bodies:
+                    yield from ledger.letters(connection, scope, others, after=after, topic=topic)
                 else:
                     yield from ledger.heads(
-                        connection, scope, ids, after=after, topic=topic, whole=_needs_body
+                        connection, scope, others, after=after, topic=topic, whole=_needs_body
                     )
+                if held != []:
+                    last = after if past_others else None
+                    yield from held_letters.letters(connection, scope, held, after=last, topic=topic)
         except SQLAlchemyError as error:
             self._tell(f"dead letters that lie in the ledger are not shown: {describe(error)}")
 
     def _replay_kept(self, wanted: str) -> int:
+        if _holds_key(wanted):
+            return self._decide_held(held_letters.revive, wanted)
         with closing(_iterated(self._kept([wanted]))) as kept:
             letter = next(kept, None)
         if letter is None:
@@ -178,11 +190,22 @@ class Letters:
         self._remove([wanted])
         return count
 
-    def _remove(self, ids: Sequence[str]) -> int:
+    def _decide_held(self, act: Callable[[Connection, str, str], bool], wanted: str) -> int:
+        """Replay or purge a dead letter that holds its key: the same transaction lets the messages behind it go, or not."""
         if self._engine is None:
             return 0
         with self._engine.begin() as connection:
-            return ledger.remove(connection, self.consumer.scope, ids)
+            return int(act(connection, self.consumer.scope, wanted))
+
+    def _remove(self, ids: Sequence[str]) -> int:
+        if self._engine is None:
+            return 0
+        held, others = _split(ids, _holds_key)
+        count = sum(self._decide_held(held_letters.remove, each) for each in held)
+        if not others:
+            return count
+        with self._engine.begin() as connection:
+            return count + ledger.remove(connection, self.consumer.scope, others)
 
 
 def letters_of(plan: AppPlan, adapter: Adapter, consumer: ConsumerPlan, tell: Tell | None = None) -> Letters:
@@ -196,7 +219,11 @@ def _warned(text: str) -> None:
 
 def is_kept(letter_id: str) -> bool:
     """Return whether the dead letter with this id lies in the ledger."""
-    return letter_id.startswith(ledger.ID_PREFIX)
+    return letter_id.startswith(ledger.ID_PREFIX) or _holds_key(letter_id)
+
+
+def _holds_key(letter_id: str) -> bool:
+    return letter_id.startswith(held_letters.ID_PREFIX)
 
 
 def _needs_body(headers: Mapping[str, str]) -> bool:
@@ -204,8 +231,8 @@ def _needs_body(headers: Mapping[str, str]) -> bool:
     return names.KEY not in headers or names.ON_DEAD in headers
 
 
-def _split(ids: Collection[str]) -> tuple[list[str], list[str]]:
-    return [each for each in ids if is_kept(each)], [each for each in ids if not is_kept(each)]
+def _split(ids: Collection[str], fits: Callable[[str], bool] = is_kept) -> tuple[list[str], list[str]]:
+    return [each for each in ids if fits(each)], [each for each in ids if not fits(each)]
 
 
 def _iterated(letters: Iterator[DeadLetter]) -> Generator[DeadLetter]:

@@ -47,7 +47,7 @@ topics:
   mails: {key: body.id, strategies: [two_phase: {verify: "handlers:was_sent"}]}
 consumers:
   award: {topic: paid, handler: "handlers:award", retry: {attempts: 2, backoff: {first: 100ms}}}
-  follow: {topic: steps, handler: "handlers:follow"}
+  follow: {topic: steps, handler: "handlers:follow", on_dead: hold_key}
   mail: {topic: mails, handler: "handlers:mail", effects: external, retry: {attempts: 2, backoff: {first: 100ms}}}
 """
 HANDLERS = """

@@ -28,6 +28,7 @@ STATE = AppState(
             parked=3,
             parked_seconds=2.5,
             unknown_claims=1,
+            held_keys=2,
             dead_letters=4,
             figures={"hit_rate": 0.5},
             breakers=(BreakerState("duplicates", "open", 0.9),),

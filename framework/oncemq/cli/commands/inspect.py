@@ -62,6 +62,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "attempt": "attempt",
             "parked_at": "since",
             "due_at": "due at",
+            "waits_for": "waits for dead letter",
             "reason": "reason",
             "trace_id": "trace",
         },
@@ -164,7 +165,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
 }
-_OPTIONAL = frozenset({"trace_id", "configuration"})
+_OPTIONAL = frozenset({"trace_id", "configuration", "waits_for"})
 
 
 @click.command("inspect", short_help="Show everything known about one business key.")
@@ -199,6 +200,6 @@ def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: b
 
 
 def _of_use(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
-    """Return the columns, without those of the trace and the configuration where no row has one."""
+    """Return the columns, without those that no row needs: of the trace, the configuration and the dead letter in the way."""
     used = {name for row in rows for name in row}
     return {name: title for name, title in columns.items() if name not in _OPTIONAL or name in used}

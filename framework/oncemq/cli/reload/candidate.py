@@ -33,11 +33,12 @@ _OF_A_CONSUMER = (
     "format",
     "strategies",
     "hold_key",
+    "hold_dead",
     "formerly",
     "instance",
     "options",
 )
-_WRITTEN = {"hold_key": "on_retry", "options": "options of its topic"}
+_WRITTEN = {"hold_key": "on_retry", "hold_dead": "on_dead", "options": "options of its topic"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,10 +206,12 @@ def _no_reply(
     if any(strategy.knows_elsewhere for strategy in chain):
         return "also_seen_in knows no results", "leave reply out until also_seen_in is removed"
     if settled.hold_key:
-        return (
-            "a message that on_retry: hold_key keeps in the ledger is not answered",
-            "write on_retry: go_on",
+        by, advice = (
+            ("on_retry", "write on_retry: go_on")
+            if settled.hold_dead is None
+            else ("on_dead", "leave hold_key out")
         )
+        return f"a message that {by}: hold_key keeps in the ledger is not answered", advice
     if handler is not None and handler.is_batch:
         return "a handler for batches has no result for each message", "write a handler for one message"
     return None

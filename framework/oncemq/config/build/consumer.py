@@ -117,6 +117,7 @@ def build_consumer(
         soft_limit=settled.soft_limit,
         hard_limit=settled.hard_limit,
         hold_key=holds_key(settled, strategies),
+        hold_dead=settled.hold_dead,
         redact=Redactor(around.report.problems.secrets, row_values=around.row_values),
         keep=settled.keep if strategies else None,
         history_keys=around.history_keys.get(settled.broker),
@@ -226,7 +227,7 @@ def _check(
     facts = facts_of(settled, around, handler, hold_key=holds_key(settled, chain or ()))
     found: list[Problem] = [
         *check_effects(facts),
-        *check_hold(facts),
+        *check_hold(facts, settled.hold_dead, sharded=bool(around.more_shards)),
         *check_isolation(facts),
         *check_times(facts),
         *check_identity(facts),

@@ -266,13 +266,45 @@ def check_effects(facts: ConsumerFacts) -> Iterable[Problem]:
         )
 
 
-def check_hold(facts: ConsumerFacts) -> Iterable[Problem]:
-    """Yield why keys cannot be held."""
-    if facts.hold_key and (facts.effects is Effects.EXTERNAL or not facts.dialect):
+def check_hold(
+    facts: ConsumerFacts, hold_dead: int | None = None, *, sharded: bool = False
+) -> Iterable[Problem]:
+    """Yield why keys cannot be held, by retries or by dead letters."""
+    if hold_dead is not None:
+        yield from _check_hold_dead(facts, sharded=sharded)
+    elif facts.hold_key and (facts.effects is Effects.EXTERNAL or not facts.dialect):
         yield Problem(
             "on_retry: hold_key parks messages in the handler's database transaction, and this consumer has none",
             "write effects: database, or leave on_retry out",
             "on_retry",
+        )
+
+
+def _check_hold_dead(facts: ConsumerFacts, *, sharded: bool) -> Iterable[Problem]:
+    where = "on_dead"
+    if facts.effects is Effects.EXTERNAL or not facts.dialect:
+        yield Problem(
+            "on_dead: hold_key lets later messages wait in the handler's database transaction, and this consumer has none",
+            "write effects: database, or leave hold_key out",
+            where,
+        )
+    elif not facts.hold_key:
+        yield Problem(
+            "on_dead: hold_key keeps the order of a key after a dead letter, and on_retry: go_on gives it up before",
+            "write on_retry: hold_key, or leave on_retry out",
+            where,
+        )
+    if facts.instance:
+        yield Problem(
+            "on_dead: hold_key is not possible with mode: broadcast, whose dead letters lie in the ledger without holding keys",
+            "leave hold_key out",
+            where,
+        )
+    if sharded:
+        yield Problem(
+            "on_dead: hold_key is not possible with several shards: its dead letters are looked for in one database",
+            "leave hold_key out; on_retry: hold_key is possible",
+            where,
         )
 
 

@@ -29,7 +29,14 @@ from oncemq.config.model.rate_field import RateField
 from oncemq.config.model.routes_section import RoutesField
 from oncemq.config.model.schemas_section import BodyVersionField, CompatibilityLevel, SchemasField
 from oncemq.config.model.section import OpenSection, Section
-from oncemq.config.model.shared_sections import AskedDelay, Concurrency, Meaning, Retry, words
+from oncemq.config.model.shared_sections import (
+    AskedDelay,
+    Concurrency,
+    Meaning,
+    OnDeadField,
+    Retry,
+    words,
+)
 from oncemq.config.model.strategy_list import StrategyList
 
 EffectsName = Annotated[str, PlainValidator(one_of("database", "external")), words("database", "external")]
@@ -133,11 +140,12 @@ class ConsumerOptions(Section):
         description="Where producers may ask for a delay of a message. Default: they have no say.",
         examples=[{"by": "headers.delay", "limit": "1h"}],
     )
-    on_dead: Reference | None = Field(
+    on_dead: OnDeadField | None = Field(
         None,
         description="Your function, as `module:name`, that runs once when a message has finally failed, in a transaction of its own: "
-        "to undo, to tell someone. Needs `unique_key` or `tiered`.",
-        examples=["orders:compensate"],
+        "to undo, to tell someone. Needs `unique_key` or `tiered`. Or `hold_key`: after a dead letter the later messages of its key "
+        "wait in the ledger until a person replays or purges it.",
+        examples=["orders:compensate", "hold_key", {"hold_key": True, "most": 1000}],
     )
     keep: Duration | None = Field(
         None,

@@ -13,7 +13,7 @@ from oncemq.config.model.fields import BETWEEN, group_of
 from oncemq.config.model.routes_section import RoutesOption
 from oncemq.config.model.schemas_section import BodyVersionOption
 from oncemq.config.model.section import Section
-from oncemq.config.model.shared_sections import Concurrency, Retry
+from oncemq.config.model.shared_sections import Concurrency, OnDead, Retry
 from oncemq.config.model.shared_sections import RetryRule as DeclaredRule
 from oncemq.config.model.strategy_list import StrategyChoice
 from oncemq.config.source.tree import Path
@@ -25,6 +25,7 @@ from oncemq.retry.backoff import RetryPolicy
 
 DEFAULT_KEEP = timedelta(days=7)
 DEFAULT_IN_FLIGHT = 1000
+DEFAULT_HELD = 1000
 _HELD_FOR = 10.0
 """Seconds for which a consumer with a rate holds messages."""
 DEFAULT_UNIT_TIME = timedelta(milliseconds=50)
@@ -81,6 +82,7 @@ class ConsumerSettings:
         delay_by: the expression of the delay that a producer asks for; empty = producers have no say.
         delay_limit: the longest one.
         on_dead: the function for messages that have finally failed, or its name; None = there is none.
+        hold_dead: after a dead letter so many later messages of its key may wait in the ledger; None = they do not wait.
         keep: how long dedup records are kept.
         workers: threads or tasks.
         in_flight: maximum of unsettled deliveries.
@@ -130,6 +132,7 @@ class ConsumerSettings:
     delay_by: str
     delay_limit: timedelta
     on_dead: Any
+    hold_dead: int | None
     keep: timedelta
     workers: int
     in_flight: int
@@ -336,6 +339,7 @@ def _settled(
     key = sources.first("key", default=())
     formerly = consumer.formerly or ()
     usual = sources.retry()
+    hold_dead = _hold_dead(sources.first("on_dead"))
     rate: RateRule | None = sources.first("rate")
     sources.origins["options"] = ("topics", topic_name)
     group = consumer.group or f"{model.app}-{formerly[0] if formerly else name}"
@@ -360,13 +364,14 @@ def _settled(
         strategies=sources.first("strategies", default=()),
         retry=usual,
         retry_rules=tuple(sources.retry_rules(usual)),
-        hold_key=_chosen(sources.first("on_retry")),
+        hold_key=_chosen(sources.first("on_retry"), hold_dead),
         expires_after=sources.first("expires", "after"),
         deadline=sources.first("expires", "deadline"),
         bury_expired=sources.first("expires", "then") == "dead_letter",
         delay_by=sources.first("asked_delay", "by", default=""),
         delay_limit=sources.first("asked_delay", "limit", default=timedelta(0)),
-        on_dead=sources.first("on_dead"),
+        on_dead=sources.first("on_dead", "run"),
+        hold_dead=hold_dead,
         keep=sources.first("keep", default=DEFAULT_KEEP),
         workers=sources.first("workers", default=1 if transactional else EXTERNAL_WORKERS),
         in_flight=sources.first("in_flight", default=_in_flight(rate)),
@@ -407,8 +412,17 @@ def _in_flight(rate: RateRule | None) -> int:
     return max(1, min(DEFAULT_IN_FLIGHT, round(max(rate.burst or 1, rate.limit * _HELD_FOR))))
 
 
-def _chosen(on_retry: str | None) -> bool | None:
-    return None if on_retry is None else on_retry == "hold_key"
+def _chosen(on_retry: str | None, hold_dead: int | None) -> bool | None:
+    """Return whether a retry holds its key; with held dead letters it does unless the contrary is written."""
+    if on_retry is None:
+        return None if hold_dead is None else True
+    return on_retry == "hold_key"
+
+
+def _hold_dead(on_dead: OnDead | None) -> int | None:
+    if on_dead is None or not on_dead.hold_key:
+        return None
+    return DEFAULT_HELD if on_dead.most is None else on_dead.most
 
 
 def _value(section: Any, names: Sequence[str]) -> Any:

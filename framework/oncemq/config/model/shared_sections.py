@@ -1,8 +1,9 @@
 """Sections that consumers share with topics, and with their routes: what a message means, and how often it is tried."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from oncemq.config.model.expires import AttemptsFrom
 from oncemq.config.model.fields import (
@@ -16,6 +17,8 @@ from oncemq.config.model.fields import (
     Reference,
     Share,
     Text,
+    WrongValue,
+    reference,
 )
 from oncemq.config.model.section import Section
 
@@ -106,6 +109,48 @@ class AskedDelay(Section):
     limit: Duration = Field(
         description="The longest delay; who asks for more gets this one.", examples=["1h"]
     )
+
+
+class OnDead(Section):
+    """What happens when a message has finally failed."""
+
+    run: Reference | None = Field(
+        None,
+        description="Your function, as `module:name`, that runs once, in a transaction of its own. Needs `unique_key` or `tiered`.",
+        examples=["orders:compensate"],
+    )
+    hold_key: bool | None = Field(
+        None,
+        description="true: later messages of the key wait in the ledger until a person replays or purges the dead letter. "
+        "Default false.",
+        examples=[True],
+    )
+    most: Count | None = Field(
+        None,
+        description="So many messages of a key wait behind a dead letter; what comes then is a dead letter, too. Default 1000.",
+        examples=[1000],
+    )
+
+
+def _on_dead(value: Any) -> Any:
+    """Return a function's name and the word `hold_key` as the mappings that they stand for."""
+    if isinstance(value, str) and value == "hold_key":
+        return {"hold_key": True}
+    if not isinstance(value, Mapping):
+        return {"run": reference(value)}
+    if value.get("run") is None and not value.get("hold_key"):
+        raise WrongValue(
+            "names neither run nor hold_key", "write hold_key, or the function: orders:compensate"
+        )
+    if value.get("most") is not None and not value.get("hold_key"):
+        raise WrongValue("has most, which belongs to hold_key", "write hold_key: true, or leave most out")
+    return value
+
+
+OnDeadField = Annotated[
+    OnDead,
+    BeforeValidator(_on_dead, json_schema_input_type=Literal["hold_key"] | Reference | OnDead),
+]
 
 
 class RouteMeaning(Section):

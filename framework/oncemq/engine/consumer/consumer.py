@@ -92,6 +92,7 @@ class Consumer:
         if plan.batch is not None:
             fill = scheduler.fill = BatchFill(plan.batch, plan.subscription.in_flight)
             self.intake.groups = fill if fill.groups else None
+        self.intake.refused_in_order = plan.hold_dead is not None
         self.read = self.intake.understand
         if isinstance(scheduler, ClaimScheduler):
             scheduler.consumer = self

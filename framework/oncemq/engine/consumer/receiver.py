@@ -31,6 +31,7 @@ class Intake:
         values: reads the value by which messages are limited; None without such a limit.
         groups: reads the value that all messages of a batch have; None where they may have any.
         suspects: crashes by identity, of messages that a process died on; replaced as a whole.
+        refused_in_order: a refused message with a key is scheduled under that: later ones of the key wait for it.
         distrust_before: messages published before this time run alone: a whole machine was lost; None = trust.
     """
 
@@ -50,6 +51,7 @@ class Intake:
         self.groups: BatchFill | None = None
         self.suspects: Mapping[str, int] = {}
         self.distrust_before: datetime | None = None
+        self.refused_in_order = False
 
     def understand(self, delivery: Delivery) -> None:
         """Fill in envelope, key and payload, or the refusal.
@@ -59,20 +61,20 @@ class Intake:
         """
         if delivery.refusal is not None:
             # The adapter could not read it.
-            delivery.key = REFUSED_KEY
+            delivery.key = self._key_of_refused(delivery)
             return
         try:
             envelope, payload = self._read(delivery)
         except MessageRefused as error:
             delivery.refusal = error
-            delivery.key = REFUSED_KEY
+            delivery.key = self._key_of_refused(delivery)
             return
         except ClaimStoreUnavailable:
             raise
         except Exception as error:
             delivery.refusal = Undecodable(f"reading the message failed: {type(error).__name__}: {error}")
             delivery.refusal.__cause__ = error
-            delivery.key = REFUSED_KEY
+            delivery.key = self._key_of_refused(delivery)
             return
         delivery.envelope = envelope
         delivery.key = envelope.key
@@ -85,6 +87,10 @@ class Intake:
         delivery.payload = None if hidden else payload
         if self.suspects or self.distrust_before is not None:
             self.suspect(delivery)
+
+    def _key_of_refused(self, delivery: Delivery) -> str:
+        """Return the key under which a refused message is scheduled: its own if it may hold that."""
+        return (self.refused_in_order and delivery.known_key) or REFUSED_KEY
 
     def signed(self, delivery: Delivery, headers: dict[str, str]) -> dict[str, str]:
         """Return the headers of a delivery's copy, signed if there is a key."""

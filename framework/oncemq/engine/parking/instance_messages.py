@@ -8,10 +8,12 @@ removed after the message took effect. In transactions of the handler that is on
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection
 
+from oncemq.common.error_text import describe
 from oncemq.contracts.adapter import (
     Adapter,
     DeadLetter,
@@ -23,7 +25,7 @@ from oncemq.contracts.adapter import (
 from oncemq.contracts.checks import Effects
 from oncemq.engine.base.overtaken import must_hold_key
 from oncemq.engine.parking.parked_source import ParkedMessages, Ticket, Waiting, grown
-from oncemq.engine.parking.settlement_router import settling, told
+from oncemq.engine.parking.settlement_router import FULL, HoldingRouter, settling, told
 from oncemq.engine.parking.sharded import ParkingPlace
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import MessageRefused
@@ -33,6 +35,7 @@ from oncemq.ledger.messages.parked_row import Parked
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
+from oncemq.observe.observers import Observers
 
 REPLAYED: Final = "replayed"
 
@@ -132,12 +135,28 @@ class InstanceSettling:
         return own, [each for each in deliveries if each.source is not self._messages]
 
 
-def settling_of(plan: ConsumerPlan, broker: Adapter, parked: ParkingPlace | None) -> Settling:
-    """Return the settler of a consumer's deliveries."""
+def settling_of(
+    plan: ConsumerPlan, broker: Adapter, parked: ParkingPlace | None, observers: Observers
+) -> Settling:
+    """Return the settler of a consumer's deliveries; `observers` hear of keys that dead letters hold."""
     if isinstance(parked, InstanceMessages):
         removes = plan.effects is not Effects.DATABASE
         return InstanceSettling(broker, parked, hold_key=plan.hold_key, removes=removes)
-    return settling(broker, parked, hold_key=plan.hold_key)
+    if plan.hold_dead is None or parked is None:
+        return settling(broker, parked, hold_key=plan.hold_key)
+
+    def unheld(delivery: Delivery, error: Exception) -> None:
+        observers.warned(
+            f"consumer {plan.name!r}: the dead letter of key {plan.redact(delivery.known_key)!r} cannot be stored in the ledger, "
+            f"so the broker has it and its key is not held: {plan.redact(describe(error))}"
+        )
+
+    return HoldingRouter(broker, parked, partial(_tell, observers, plan), unheld)
+
+
+def _tell(observers: Observers, plan: ConsumerPlan, delivery: Delivery, code: str) -> None:
+    full = code == FULL
+    observers.key_held(plan.name, delivery, most=plan.hold_dead if full else None)
 
 
 def replay(connection: Connection, scope: str, reader: Reader, letter: DeadLetter) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Dialect, Engine
+from sqlalchemy.exc import DBAPIError
 
 from oncemq.common.clock import Clock
 from oncemq.contracts.adapter import (
@@ -21,12 +22,13 @@ from oncemq.contracts.adapter import (
 from oncemq.engine.base.error_verdicts import describe
 from oncemq.engine.base.overtaken import must_hold_key
 from oncemq.errors import BrokerError, BrokerUnavailable, DeliveryVoid
-from oncemq.ledger.messages import parking
+from oncemq.ledger.messages import held_letters, parking
 from oncemq.ledger.messages.parked_row import Parked
-from oncemq.ledger.records.row_mutexes import lock_keys
+from oncemq.ledger.messages.parking import HELD_AT_ONCE
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Envelope, Message
 from oncemq.message.headers import PREFIX
+from oncemq.retry.classify import Fault, classify
 
 
 class Waiting:
@@ -54,7 +56,10 @@ class Waiting:
 
     def has(self, envelope: Envelope, message: Message) -> bool:
         """Return whether a copy of this message is waiting."""
-        key, identity = envelope.key, envelope.identity
+        return self.has_copy(envelope.key, envelope.identity, message)
+
+    def has_copy(self, key: str, identity: str, message: Message) -> bool:
+        """Return whether a copy of this message is waiting, of which key and identity are known."""
         if identity not in self._identities.get(key, ()):
             return False
         stored = parking.messages(self._connection, self._consumer, key, identity)
@@ -84,8 +89,6 @@ Part = TypeVar("Part", RetryRequest, DeadLetterRequest)
 
 LEASE: Final = timedelta(seconds=5)
 """How long a taken message is left to the process that took it; running it twice is harmless, but extra work."""
-HELD_AT_ONCE: Final = 32
-"""The most messages of a key taken together: when one fails, those behind it were taken needlessly."""
 _BURIAL: Final = timedelta(minutes=1)
 _SWEEP: Final = 200
 
@@ -231,6 +234,21 @@ class ParkedMessages:
         except BrokerError as error:
             return [Refused(error)] * len(burials)
 
+    def hold_dead(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
+        """Keep these as dead letters that hold their keys, in one transaction each; what cannot ever be stored has its own error."""
+        failed: list[SettleFailed] = []
+        lost: set[str] = set()
+        for part in dead:
+            key = part.delivery.known_key
+            if key in lost:
+                before = BrokerUnavailable(f"an earlier dead letter of key {key!r} is not stored yet")
+                failed.append(SettleFailed(part.delivery, before))
+                continue
+            failed += (wrong := self._each([part], self._keep_dead, insists=False))
+            if any(isinstance(each.error, BrokerUnavailable) for each in wrong):
+                lost.add(key)
+        return failed
+
     def discard(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Remove rows whose dead letter is kept elsewhere."""
         return self._each(dead, self._end)
@@ -241,7 +259,7 @@ class ParkedMessages:
 
     def lock(self, connection: Connection, keys: Sequence[str]) -> None:
         """Lock the mutex of keys whose messages wait for each other."""
-        lock_keys(connection, f"{self.consumer} held", keys, at=self.clock.now())
+        held_letters.lock(connection, self.consumer, keys, self.clock.now())
 
     def _stay(self, connection: Connection, later: RetryRequest) -> bool:
         ticket: Ticket = later.delivery.token
@@ -272,6 +290,20 @@ class ParkedMessages:
             parking.add(connection, self.consumer, [row])
         return True
 
+    def _keep_dead(self, connection: Connection, dead: DeadLetterRequest) -> bool:
+        delivery, now, key = dead.delivery, self.clock.now(), dead.delivery.known_key
+        why, message = dead.headers.get(names.ERROR_TEXT, ""), delivery.message
+        told = replace(message, headers={**message.headers, **dead.headers})
+        held_letters.lock(connection, self.consumer, [key], now)
+        if delivery.source is self:
+            ticket: Ticket = delivery.token
+            return held_letters.mark(connection, ticket.id, ticket.token, told, why)
+        identity = delivery.envelope.identity if delivery.envelope is not None else ""
+        if not Waiting(connection, self.consumer, [key]).has_copy(key, identity, message):
+            row = Parked(0, key, identity, None, True, told, why, now, parking.DEAD)
+            parking.add(connection, self.consumer, [row])
+        return True
+
     def _claim(self, connection: Connection, dead: DeadLetterRequest) -> bool:
         """Make sure that no other process dead-letters it for as long as that may take."""
         delivery, until = dead.delivery, self.clock.now() + _BURIAL
@@ -294,10 +326,12 @@ class ParkedMessages:
 
     def _let_follow(self, connection: Connection, key: str) -> None:
         """Make the next held messages due."""
-        left = parking.held(connection, self.consumer, [key], HELD_AT_ONCE)
+        left = parking.held(connection, self.consumer, [key], HELD_AT_ONCE, until_dead=True)
         parking.postpone(connection, left.get(key, ()), self.clock.now())
 
-    def _each(self, parts: Sequence[Part], work: Callable[[Connection, Part], bool]) -> list[SettleFailed]:
+    def _each(
+        self, parts: Sequence[Part], work: Callable[[Connection, Part], bool], *, insists: bool = True
+    ) -> list[SettleFailed]:
         """Do `work` for each in a separate transaction; it returns whether the row was still ours."""
         failed: list[SettleFailed] = []
         for part in parts:
@@ -305,6 +339,9 @@ class ParkedMessages:
                 with self._engine.begin() as connection:
                     ours = work(connection, part)
             except Exception as error:
+                if not insists and _is_its_own(error):
+                    failed.append(SettleFailed(part.delivery, error))
+                    continue
                 # As for an unavailable broker: the caller retries.
                 text = f"the ledger, where {part.delivery!r} is parked, cannot be written: {describe(error)}"
                 away = BrokerUnavailable(text)
@@ -317,6 +354,11 @@ class ParkedMessages:
                 )
                 failed.append(SettleFailed(part.delivery, gone))
         return failed
+
+
+def _is_its_own(error: Exception) -> bool:
+    """Return whether no other time would help: the message itself cannot be stored."""
+    return classify(error) is Fault.DATA or not isinstance(error, DBAPIError)
 
 
 def grown(message: Message, added: Mapping[str, str]) -> Message:

@@ -2,7 +2,8 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
 from sqlalchemy import Engine
@@ -10,10 +11,9 @@ from sqlalchemy import Engine
 from oncemq.common.clock import Clock
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.strategy import Strategy, Traits
-from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import (
     PROCEED,
-    RETURNED,
     VOID,
     Culprits,
     Outcome,
@@ -24,16 +24,21 @@ from oncemq.contracts.verdict import (
     wait,
 )
 from oncemq.engine.parking.instance_messages import InstanceMessages
-from oncemq.engine.parking.parked_source import HELD_AT_ONCE, ParkedMessages, Ticket, Waiting
+from oncemq.engine.parking.parked_source import ParkedMessages, Ticket, Waiting
+from oncemq.engine.parking.settlement_router import FULL
 from oncemq.engine.plan import ConsumerPlan
-from oncemq.ledger.messages import parking
+from oncemq.ledger.messages import held_letters, parking
 from oncemq.ledger.messages.parked_row import Parked, unstorable
+from oncemq.ledger.messages.parking import HELD_AT_ONCE
 from oncemq.ledger.sql.column_types import storable
 from oncemq.message.envelope import Delivery
 from oncemq.retry.backoff import pause_before_turn
 
 UNSTORABLE: Final = "unstorable"
 """The reason for a message that cannot be stored in the ledger."""
+_LOOK_AGAIN: Final = timedelta(seconds=30)
+"""After this a message that waits for its turn in its own order is looked at again, while its key is held."""
+_DEAD: Final = frozenset({Outcome.REJECT, Outcome.CONFLICT})
 _AT_ONCE: Final = 500
 """The most messages of one key that follow one commit."""
 
@@ -43,13 +48,16 @@ def with_parking(
     messages: ParkedMessages | None,
     *,
     hold_key: bool = False,
+    hold_dead: int | None = None,
     transactional: bool = True,
 ) -> tuple[Strategy, ...]:
     """Return the chain with the strategies for parking; unchanged where nothing is parked in the handler's transaction."""
     if messages is None or not transactional:
         return tuple(strategies)
-    before = (HeldKeys(messages),) if hold_key else ()
-    return (*before, *strategies, ParkedRows(messages))
+    after = (*strategies, ParkedRows(messages))
+    if hold_dead is not None:
+        return (DeadKeys(messages, hold_dead), *after)
+    return (HeldKeys(messages), *after) if hold_key else after
 
 
 def parking_of(
@@ -175,7 +183,7 @@ class ParkedRows(Strategy):
             if (ticket := self._ticket(item)) is not None and ticket.held and _has_left(item)
         }
         if released:
-            held = parking.held(run.connection, run.consumer, released, HELD_AT_ONCE)
+            held = parking.held(run.connection, run.consumer, released, HELD_AT_ONCE, until_dead=True)
             ids += [id_ for key in sorted(held) for id_ in held[key]]
         if ids:
             coming = self._coming(run)
@@ -186,7 +194,8 @@ class ParkedRows(Strategy):
         unstarted = {
             ticket.id
             for item in run.items
-            if (ticket := self._ticket(item)) is not None and item.verdict in {None, RETURNED}
+            if (ticket := self._ticket(item)) is not None
+            and (item.verdict is None or item.verdict.outcome is Outcome.RETURNED)
         }
         return unstarted | self._messages.queued()
 
@@ -254,3 +263,102 @@ def _behind(item: Item) -> Verdict:
     # Without a limit: messages kept by the broker instead would lose their place, and be too late.
     place = Place(held=True, limit=None)
     return parked(f"an earlier message of key {item.key!r} failed and is tried again first", place)
+
+
+@dataclass(slots=True)
+class _Note:
+    """What one run knows.
+
+    Attributes:
+        dead: the first dead letter of each key that has one.
+        waiting: how many messages of these keys wait.
+        died: keys of messages of this unit that are about to be dead letters, with their places in the unit.
+        place: of each delivery in the unit; only where `died` is in use.
+        seen: how many items of the run have been looked at.
+    """
+
+    dead: dict[str, int] = field(default_factory=dict)
+    waiting: Counter[str] = field(default_factory=Counter)
+    died: dict[str, int] = field(default_factory=dict)
+    place: dict[Delivery, int] = field(default_factory=dict)
+    seen: int = 0
+
+
+def ends_dead(verdict: Verdict) -> bool:
+    """Return whether this verdict makes a dead letter, whatever the retry policy says."""
+    return verdict.outcome in _DEAD
+
+
+class DeadKeys(HeldKeys):
+    """`on_dead: hold_key`: as `HeldKeys`, and later messages of a key wait for its dead letters, too.
+
+    The decision is made in the transaction that would apply the message, on rows that every process sees.
+
+    Args:
+        messages: the consumer's parked messages.
+        most: how many messages of a key may wait behind a dead letter.
+    """
+
+    def __init__(self, messages: ParkedMessages, most: int) -> None:
+        super().__init__(messages)
+        self._most = most
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Find the keys with waiting messages, and those with dead letters among these."""
+        super().load(run, items)
+        note = _Note()
+        keys = run.notes[self]
+        # A message that waits for a number or a state is no held one; the dead letter before it is.
+        if keys:
+            note.dead = held_letters.first_of(run.connection, run.consumer, keys)
+        if note.dead:
+            note.waiting = Counter(held_letters.waiting(run.connection, run.consumer, note.dead))
+        for delivery, verdict in decided(run.unit).items():
+            if ends_dead(verdict):
+                self._died(run, note, delivery)
+        run.notes[self, _Note] = note
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Let nothing run behind a dead letter of its key."""
+        note: _Note = run.notes[self, _Note]
+        while (earlier := run.items[note.seen]) is not item:
+            note.seen += 1
+            if earlier.verdict is not None and ends_dead(earlier.verdict):
+                self._died(run, note, earlier.delivery)
+        died = note.died.get(item.key)
+        if died is not None and died < note.place[item.delivery]:
+            return _returned()
+        if item.key not in note.dead:
+            return super().decide(run, item)
+        return self._behind_dead(run, item, note)
+
+    def _behind_dead(self, run: Run, item: Item, note: _Note) -> Verdict:
+        letter = held_letters.id_of(note.dead[item.key])
+        why = f"dead letter {letter} of key {item.key!r} has to be replayed or purged first"
+        if item.delivery.source is self._messages:
+            ticket: Ticket = item.delivery.token
+            if not ticket.held:
+                return parked(why, Place(again=_LOOK_AGAIN, limit=None))
+            return super().decide(run, item)
+        if note.waiting[item.key] >= self._most:
+            stored = Waiting(run.connection, run.consumer, [item.key])
+            if not stored.has(item.envelope, item.delivery.message):
+                return reject(f"{self._most} messages wait already: {why}, then this one", code=FULL)
+        note.waiting[item.key] += 1
+        return parked(why, Place(held=True, limit=None))
+
+    def _died(self, run: Run, note: _Note, delivery: Delivery) -> None:
+        if not note.place:
+            note.place = {each: place for place, each in enumerate(run.unit.deliveries)}
+        place = note.place[delivery]
+        note.died[delivery.key] = min(place, note.died.get(delivery.key, place))
+
+
+def decided(unit: Unit) -> dict[Delivery, Verdict]:
+    """Return what has been decided in this unit so far, by strategies before it and by runs before this one."""
+    return {**unit.verdicts, **unit.decided}
+
+
+def _returned() -> Verdict:
+    # Not the one object of that name: it says that the unit's time is up, and returns other keys, too.
+    return Verdict(Outcome.RETURNED)

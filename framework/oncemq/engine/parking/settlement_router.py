@@ -1,15 +1,20 @@
 """Routes settlements: to the broker that delivered, or to the ledger for parked messages."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest, SettleFailed, Settling
 from oncemq.engine.base.overtaken import must_hold_key
 from oncemq.engine.parking.sharded import ParkingPlace
-from oncemq.errors import BrokerError
+from oncemq.errors import BrokerError, SettleError
+from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery
 
 Part = TypeVar("Part", RetryRequest, DeadLetterRequest)
+FULL: Final = "held-key-full"
+"""The reason of dead letters that came when as many of their key were waiting as may."""
+Held = Callable[[Delivery, str], None]
+Unheld = Callable[[Delivery, Exception], None]
 
 
 class SettlementRouter:
@@ -56,6 +61,42 @@ class SettlementRouter:
         own = [delivery for delivery in deliveries if delivery.source is not None]
         others = [delivery for delivery in deliveries if delivery.source is None]
         return [*told(self._parked.give_back, own), *told(self._broker.give_back, others)]
+
+
+class HoldingRouter(SettlementRouter):
+    """As the other, and dead letters with a key hold it: they lie in the ledger.
+
+    Args:
+        broker: settles its own deliveries, and takes dead letters without a key.
+        parked: settles parked deliveries, and keeps dead letters.
+        held: called with a dead letter's delivery and its reason, once its key is held.
+        unheld: called with a delivery and the error, if the ledger can never store it: then the broker takes it.
+    """
+
+    def __init__(self, broker: Settling, parked: ParkingPlace, held: Held, unheld: Unheld) -> None:
+        super().__init__(broker, parked, hold_key=True)
+        self._held = held
+        self._unheld = unheld
+
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
+        """Keep these at their places in the ledger, where they have a key, then tell the broker that they are done."""
+        mine = [part for part in dead if part.delivery.known_key]
+        failed, others = list[SettleFailed](), [part for part in dead if not part.delivery.known_key]
+        wrong = {each.delivery: each for each in told(self._parked.hold_dead, mine)}
+        for failure in wrong.values():
+            if isinstance(failure.error, BrokerError | SettleError):
+                failed.append(failure)
+            else:
+                self._unheld(failure.delivery, failure.error)
+        lost = {failure.delivery for failure in failed}
+        others += [part for part in mine if part.delivery in wrong and part.delivery not in lost]
+        done = [part for part in mine if part.delivery not in wrong]
+        failed += told(self.acknowledge, [part.delivery for part in done])
+        lost = {failure.delivery for failure in failed}
+        for part in done:
+            if part.delivery not in lost:
+                self._held(part.delivery, part.headers[names.REASON])
+        return [*failed, *told(super().dead_letter, others)]
 
 
 def settling(broker: Settling, parked: ParkingPlace | None, *, hold_key: bool) -> Settling:

@@ -26,6 +26,10 @@ class ParkingPlace(Protocol):
         """Publish these as dead letters and remove them."""
         ...
 
+    def hold_dead(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
+        """Keep these as dead letters that hold their keys."""
+        ...
+
     def discard(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Remove rows whose dead letter is kept elsewhere."""
         ...
@@ -62,6 +66,10 @@ class ShardedParking:
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish these as dead letters and remove them."""
         return self._each(dead, _of_part, lambda place, mine: place.dead_letter(mine))
+
+    def hold_dead(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
+        """Keep these as dead letters that hold their keys."""
+        return self._each(dead, _of_part, lambda place, mine: place.hold_dead(mine))
 
     def discard(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Remove rows whose dead letter is kept elsewhere."""

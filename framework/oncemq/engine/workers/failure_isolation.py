@@ -156,6 +156,7 @@ class _Execution:
         self._aside: list[Delivery] = []
         self._cut: Delivery | None = None
         self.result = UnitResult()
+        unit.decided = self.result.verdicts
 
     def finish(self) -> UnitResult:
         while self._todo or self._aside:

@@ -15,14 +15,16 @@ class Placement:
     Args:
         layout: which shard a key belongs to; None without shards.
         chains: the number of the chain by `Delivery.route`; empty where all have the same.
+        in_order: refused messages hold their keys, so those that have one keep their places, too.
 
     Attributes:
         places: how many places there are: shards, for each chain.
     """
 
-    __slots__ = ("_chains", "_layout", "_shards", "places")
+    __slots__ = ("_chains", "_in_order", "_layout", "_shards", "places")
 
-    def __init__(self, layout: Layout | None, chains: Sequence[int] = ()) -> None:
+    def __init__(self, layout: Layout | None, chains: Sequence[int] = (), *, in_order: bool = False) -> None:
+        self._in_order = in_order
         self._layout = layout
         self._chains = chains
         self._shards = 1 if layout is None else layout.shards
@@ -47,22 +49,26 @@ class Placement:
     def units(self, taken: Sequence[Delivery], limit: int) -> Iterator[list[Delivery]]:
         """Return the units of a take, of at most `limit` messages where there are several places."""
         if self.places == 1:
-            return segments(taken)
-        whole = segments(taken)
+            return segments(taken, in_order=self._in_order)
+        whole = segments(taken, in_order=self._in_order)
         if self._chains:
             whole = by_chain(whole, self._chains)
         return split(whole, self._layout, limit)
 
 
-def segments(taken: Sequence[Delivery]) -> Iterator[list[Delivery]]:
+def segments(taken: Sequence[Delivery], *, in_order: bool = False) -> Iterator[list[Delivery]]:
     """Yield the units of one take: crash suspects alone, all others together, then the refused ones, which run nowhere.
 
     A refused message in the middle must not divide a unit: each part would pay for a transaction.
+
+    Args:
+        taken: the take.
+        in_order: refused messages with a key come at their places all the same: later ones of the key wait for them.
     """
     together: list[Delivery] = []
     refused: list[Delivery] = []
     for delivery in taken:
-        if delivery.suspect:
+        if delivery.suspect or (in_order and delivery.refusal is not None and delivery.known_key):
             yield from filter(None, (together, refused))
             together, refused = [], []
             yield [delivery]

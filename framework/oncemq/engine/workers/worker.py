@@ -15,6 +15,7 @@ from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.batch_sizing import BatchSize, FailureRate, SavepointPolicy
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.consumer.pause_gate import PauseGate
+from oncemq.engine.parking.parking_strategies import ends_dead
 from oncemq.engine.settlement.background_settler import Settles
 from oncemq.engine.workers.direct_unit import Finisher
 from oncemq.engine.workers.failure_isolation import UnitResult
@@ -249,9 +250,8 @@ class Worker:
         """Run deliveries as one unit, settle them, and learn from it."""
         if self._consumer.judge_unrun(ready[0]) is not None:
             # A suspect is alone, and refused messages are together.
-            self._settler.settle(
-                [(delivery, self._consumer.judge_unrun(delivery) or RETURNED) for delivery in ready]
-            )
+            pairs = [(delivery, self._consumer.judge_unrun(delivery) or RETURNED) for delivery in ready]
+            self._settle(pairs, hands)
             return None
         with self._alone if ready[0].suspect else _IN_COMPANY:
             clock = self._consumer.clock.monotonic
@@ -273,9 +273,13 @@ class Worker:
             return result.trouble
 
     def _settle(self, pairs: list[tuple[Delivery, Verdict]], hands: TakeResult) -> None:
+        dead_too = self._consumer.plan.hold_dead is not None
         for delivery, verdict in pairs:
             if not verdict.acknowledged:
                 hands.keep(delivery, verdict, self._settler.held_too_long)
+                if dead_too and ends_dead(verdict):
+                    # Its dead letter is not written yet, and may never be if the process is ending.
+                    hands.held.add(delivery.key)
         self._settler.settle(pairs)
         if hands.put_off:
             self._settler.put_off(hands.put_off)

@@ -6,8 +6,8 @@ row becomes due and any worker takes it. So `due_at` is a lease, and its value t
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -65,6 +65,10 @@ TABLE = ledger_table(
     Index("oncemq_parked_due", "consumer", "due_at"),
 )
 _T = TABLE.c
+DEAD: Final = datetime(9000, 1, 1, tzinfo=UTC)
+"""`due_at` of dead letters that hold their keys, see `oncemq.ledger.messages.held_letters`: no process takes them."""
+HELD_AT_ONCE: Final = 32
+"""The most messages of a key taken together: when one fails, those behind it were taken needlessly."""
 _HELD_KEYS = (
     select(_T.key)
     .distinct()
@@ -133,8 +137,18 @@ def lowest(connection: Connection, consumer: str, keys: Collection[str]) -> dict
     return {key: int(number) for key, number in connection.execute(rows.group_by(_T.key))}
 
 
-def held(connection: Connection, consumer: str, keys: Collection[str], most: int) -> dict[str, list[int]]:
-    """Return the first held rows by key, in order of arrival; at most `most` per key."""
+def held(
+    connection: Connection, consumer: str, keys: Collection[str], most: int, *, until_dead: bool = False
+) -> dict[str, list[int]]:
+    """Return the first held rows by key, in order of arrival; at most `most` per key.
+
+    Args:
+        connection: the transaction.
+        consumer: the ledger scope.
+        keys: the only keys that are queried.
+        most: maximum of rows per key.
+        until_dead: only those before the key's first dead letter: the ones that may have their turn.
+    """
     # Every unit asks, and mostly there are none: a prepared plain statement finds out.
     some = _HELD_KEYS_OF_ARRAY if connection.dialect.name == "postgresql" else _HELD_KEYS
     keys = connection.execute(some, {"consumer": consumer, "keys": sorted(keys)}).scalars().all()
@@ -142,10 +156,15 @@ def held(connection: Connection, consumer: str, keys: Collection[str], most: int
     if not keys:
         return found
     place = func.row_number().over(partition_by=_T.key, order_by=_T.id).label("place")
-    waiting = select(_T.key, _T.id, place).where(*_of(connection, consumer, keys), _T.held).subquery()
-    first = select(waiting.c.key, waiting.c.id).where(waiting.c.place <= most)
-    for key, id_ in connection.execute(first.order_by(waiting.c.id)):
-        found.setdefault(key, []).append(id_)
+    mine = (*_of(connection, consumer, keys), _T.held)
+    waiting = select(_T.key, _T.id, _T.due_at, place).where(*mine).subquery()
+    first = select(waiting.c.key, waiting.c.id, waiting.c.due_at).where(waiting.c.place <= most)
+    stopped = set[str]()
+    for key, id_, due_at in connection.execute(first.order_by(waiting.c.id)):
+        if until_dead and due_at == DEAD:
+            stopped.add(key)
+        if key not in stopped:
+            found.setdefault(key, []).append(id_)
     return found
 
 
@@ -276,6 +295,8 @@ def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
     """Return the parked messages of a key, of every consumer, in order; without bodies, of the headers only the trace."""
     shown = [
         _T.consumer,
+        _T.id,
+        _T.held,
         _T.topic,
         _T.key,
         _T.number,
@@ -286,7 +307,7 @@ def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
         _T.reason,
         _T.envelope,
     ]
-    rows = select(*shown).where(_T.key == key).order_by(_T.consumer, _T.number, _T.id)
+    rows = select(*shown).where(_T.key == key, alive()).order_by(_T.consumer, _T.number, _T.id)
     return [_with_trace(dict(row)) for row in connection.execute(rows).mappings()]
 
 
@@ -300,7 +321,8 @@ def listed(
 ) -> list[dict[str, object]]:
     """Return a consumer's parked messages, of one topic or all, the longest waiting first; without bodies."""
     shown = [_T.key, _T.number, _T.identity, _T.attempt, _T.parked_at, _T.due_at, _T.reason]
-    rows = select(*shown).where(*in_topic(consumer, topic)).order_by(_T.parked_at, _T.id).limit(limit)
+    mine = (*in_topic(consumer, topic), alive())
+    rows = select(*shown).where(*mine).order_by(_T.parked_at, _T.id).limit(limit)
     return [dict(row) for row in connection.execute(rows).mappings()]
 
 
@@ -317,8 +339,8 @@ def numbers(connection: Connection, consumer: str, key: str) -> list[tuple[int, 
 
 
 def count(connection: Connection, consumer: str, topic: str | None = None) -> int:
-    """Return the number of parked messages of a consumer, of one topic or all."""
-    rows = select(func.count()).select_from(TABLE).where(*in_topic(consumer, topic))
+    """Return the number of parked messages of a consumer, of one topic or all; without dead letters that hold keys."""
+    rows = select(func.count()).select_from(TABLE).where(*in_topic(consumer, topic), alive())
     return int(connection.execute(rows).scalar_one())
 
 
@@ -326,6 +348,11 @@ def besides(connection: Connection, consumer: str, topics: Collection[str]) -> d
     """Return the number of a consumer's parked messages of other topics than these, by topic."""
     rows = select(_T.topic, func.count()).where(_T.consumer == consumer, _T.topic.not_in(sorted(topics)))
     return {topic: int(count) for topic, count in connection.execute(rows.group_by(_T.topic))}
+
+
+def alive() -> ColumnElement[bool]:
+    """Return the condition of rows that wait for their turn: no dead letters."""
+    return _T.due_at.is_(None) | (_T.due_at < DEAD)
 
 
 def in_topic(consumer: str, topic: str | None) -> tuple[ColumnElement[bool], ...]:

@@ -240,7 +240,7 @@ def _first_due(engine: Engine, now: datetime) -> datetime | None:
     """Return when the next parked or stored message is due, later than now."""
     with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
         found = [
-            connection.execute(select(func.min(due)).where(due > now)).scalar()
+            connection.execute(select(func.min(due)).where(due > now, due < parking.DEAD)).scalar()
             for due in (_due(parking.TABLE), _due(outbox.TABLE), _due(delayed.TABLE))
         ]
     return min((moment for moment in found if moment is not None), default=None)

@@ -168,8 +168,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/workers/placement.py",
-                "        if delivery.suspect:\n            yield from filter",
-                "        if False:\n            yield from filter",
+                "if delivery.suspect or (in_order",
+                "if False or (in_order",
             )
         ],
         ["tests/unit/engine/workers/test_segments.py::test_suspects_have_units_of_their_own"],
