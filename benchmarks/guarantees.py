@@ -1,5 +1,7 @@
 """What each guarantee costs: `python -m benchmarks.guarantees` prints throughput and p99 of each strategy as a table.
 
+With `--costs` it prints statements, transactions and processor time for a message instead, where nothing is a copy.
+
 The engine on PostgreSQL, with one process and messages made in memory, so that a broker's cost hides nothing. The
 p99 is from the hand-over of a message to its acknowledgement at full load, with at most `WINDOW` in flight.
 """
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import text, update
+from sqlalchemy import Engine, event, text, update
 from sqlalchemy.orm import Session
 
 from benchmarks.stage.servers import Servers, servers, surroundings
@@ -40,6 +42,13 @@ KEYS = THINGS
 ZIPF = 1.1
 SHARES = (0.0, 0.1, 0.5)
 ABOUT = ("machine", "Python", "PostgreSQL", "synchronous_commit", "fsync", "oncemq")
+COSTS = {
+    "statements": ("statements", 2),
+    "transactions": ("commits", 3),
+    "µs of OnceMQ's process": ("cpu_us", 0),
+    "µs of PostgreSQL's": ("database_us", 0),
+}
+"""Columns of the table of costs, each with its figure and digits."""
 _PATIENCE = 120.0
 """Seconds without any progress, after which a measurement has failed."""
 
@@ -182,7 +191,8 @@ def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> dict
     """Return figures without the warm-up, the first tenth of the messages.
 
     `rate` is messages per second, `p99_ms` is from hand-over to acknowledgement, `cpu_us` the processor time of
-    this process for a message, `database_us` that of PostgreSQL's processes for its connections, 0 where it runs elsewhere.
+    this process for a message, `database_us` that of PostgreSQL's processes for its connections, 0 where it runs elsewhere;
+    `statements` and `commits` are those of the app's database for a message, upkeep included.
 
     Raises:
         RuntimeError: the app ended, or is blocked.
@@ -196,15 +206,18 @@ def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> dict
         adapter = plan.adapters["memory"]
         if not isinstance(adapter, Clocked):
             raise TypeError(adapter)
+        counts = _counting(plan.engine)
         running = Application(plan)
         thread = threading.Thread(target=running.run, daemon=True)
         thread.start()
         try:
             _drain(adapter, sent[:warm_up], thread)
             adapter.took.clear()
+            counts.clear()
             server, own = _database_seconds(where), time.process_time()
             seconds = _drain(adapter, sent[warm_up:], thread)
             own, server = time.process_time() - own, _database_seconds(where) - server
+            sent_there = dict(counts)
         finally:
             running.stop()
             thread.join(_PATIENCE)
@@ -216,7 +229,18 @@ def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> dict
         "p99_ms": sorted(adapter.took)[int(0.99 * measured)] * 1000,
         "cpu_us": own / measured * 1e6,
         "database_us": server / measured * 1e6,
+        "statements": sent_there.get("statements", 0) / measured,
+        "commits": sent_there.get("commits", 0) / measured,
     }
+
+
+def _counting(engine: Engine | None) -> Counter[str]:
+    """Return what counts the statements and commits of an engine from now on."""
+    counts = Counter[str]()
+    if engine is not None:
+        event.listen(engine, "before_cursor_execute", lambda *_: counts.update(["statements"]))
+        event.listen(engine, "commit", lambda _: counts.update(["commits"]))
+    return counts
 
 
 def _database_seconds(where: Servers) -> float:
@@ -288,7 +312,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.guarantees", description=__doc__)
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--only", nargs="+", choices=list(GUARANTEES))
+    parser.add_argument(
+        "--costs", action="store_true", help="statements, commits and processor time for a message"
+    )
     chosen = parser.parse_args()
+    if chosen.costs:
+        return _print_costs(chosen.only or list(GUARANTEES), chosen.messages)
     heads = [f"{keys}, {share:.0%} twice" for keys in ("uniform", "Zipf") for share in SHARES]
     print(f"| strategy | {' | '.join(heads)} |")
     print("|---|" + "---:|" * len(heads))
@@ -310,6 +339,17 @@ def main() -> int:
     for line in failed:
         print(f"failed: {line}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _print_costs(names: Sequence[str], messages: int) -> int:
+    print(f"| strategy | {' | '.join(COSTS)} |")
+    print("|---|" + "---:|" * len(COSTS))
+    with servers() as where:
+        for name in names:
+            found = figures(name, where, messages / MESSAGES)
+            cells = (f"{found[figure]:.{digits}f}" for figure, digits in COSTS.values())
+            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    return 0
 
 
 def _cell(name: str, messages: int, share: float, where: Servers, failed: list[str], *, zipf: bool) -> str:
