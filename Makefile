@@ -214,7 +214,7 @@ storm-recycling: setup services ## workers are replaced every second under traff
 
 .PHONY: estate
 estate: setup ## Java's RocketMQ clients and ours in one group, with all that they do: every event takes effect once; MESSAGES=300 of each kind
-	@ONCEMQ_ESTATE=$(or $(MESSAGES),300) $(PYTEST) --quiet tests/scenarios/test_rocketmq_estate.py
+	@ONCEMQ_ESTATE=$(or $(MESSAGES),300) $(PYTEST) --quiet tests/scenarios/java/test_rocketmq_estate.py
 
 .PHONY: storm-rocketmq
 storm-rocketmq: services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## the same for RocketMQ's two other drivers; MESSAGES=50000 KILLS=20
