@@ -15,7 +15,10 @@ from oncemq_adapters.rocketmq.grpc.groups import AddedQueues
 from oncemq_adapters.rocketmq.grpc.requests import Sending
 from oncemq_adapters.rocketmq.grpc.topics import parse_proxied
 from oncemq_adapters.rocketmq_client.admin import committed_offset
+from services.servers.rocketmq import RocketMQ
+from support.apps.subscribed_routes import assert_only_routed_messages_arrive
 from support.brokers.rocketmq_queues import queue_console
+from support.servers import url_from
 
 
 def with_options(topic: Topic, **options: object) -> Topic:
@@ -32,6 +35,11 @@ def test_tags_select(bench: Bench) -> None:
     assert sorted(bodies(received)) == [b"paid", b"sent"]
     assert {delivery.message.headers["tags"] for delivery in received} == {"paid", "sent"}
     bench.nothing_more(member, 2)
+
+
+def test_routes_alone_are_subscribed_to(bench: Bench) -> None:
+    """`otherwise: unsubscribed` has the proxy keep back what no route takes."""
+    assert_only_routed_messages_arrive(bench, url_from(f"{RocketMQ.variable}_GRPC"))
 
 
 def test_an_expression_selects(bench: Bench) -> None:

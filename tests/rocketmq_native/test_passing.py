@@ -5,6 +5,7 @@ import pytest
 from oncemq.testing.adapter_suite.bench import Bench, Member, later, numbered
 from oncemq_adapters.librocketmq.frames import Identity
 from oncemq_adapters.rocketmq.native.session import Session
+from support.apps.subscribed_routes import assert_only_routed_messages_arrive
 
 MESSAGES = 400
 
@@ -54,3 +55,8 @@ def test_callbacks_of_retries_return(bench: Bench, asked: list[Identity]) -> Non
     _acknowledge(bench, member, 1, 2)
     bench.eventually(lambda: member.adapter.depth(subscription) == 0, "the group to have finished all")
     assert [topic for topic, *_ in asked][-1] == ""
+
+
+def test_routes_alone_are_subscribed_to(bench: Bench, rocketmq_native_url: str) -> None:
+    """`otherwise: unsubscribed` has librocketmq subscribe to the tags of the routes."""
+    assert_only_routed_messages_arrive(bench, rocketmq_native_url)
