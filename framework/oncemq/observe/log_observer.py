@@ -257,8 +257,11 @@ class LogObserver(Observer):
                 "key held: its later messages wait until the dead letter is replayed or purged", **about
             )
         else:
-            text = "held key is full: its later messages are dead letters, too, until the first is replayed or purged"
-            self._log.error(text, **about, waiting=most)
+            self._log.error(
+                "held key is full: its later messages are dead letters, too, until the first is replayed or purged",
+                **about,
+                waiting=most,
+            )
 
     def _count(self, what: str) -> None:
         with self._lock:
