@@ -315,7 +315,7 @@ public final class RocketMQPeer {
 
     private static void received(MessageExt message) {
         Map<String, String> told = new TreeMap<>(message.getProperties());
-        told.put("java.handled", String.valueOf(System.currentTimeMillis()));
+        told.put("member.handled", String.valueOf(System.currentTimeMillis()));
         told.put("java.queue", String.valueOf(message.getQueueId()));
         told.put("java.offset", String.valueOf(message.getQueueOffset()));
         told.put("java.born", message.getBornTimestamp() + " " + message.getBornHostString());

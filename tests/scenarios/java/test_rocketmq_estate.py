@@ -70,7 +70,7 @@ class Service(JavaPeer):
     database: Path
 
     def _take(self, message: Received) -> Received:
-        event, at = message.body.decode(), int(message.properties["java.handled"])
+        event, at = message.body.decode(), int(message.properties["member.handled"])
         with sqlite3.connect(self.database, timeout=60) as connection:
             if connection.execute("INSERT OR IGNORE INTO done (id) VALUES (?)", [event]).rowcount:
                 connection.execute("INSERT INTO effects (id, at, side) VALUES (?, ?, 'java')", [event, at])
