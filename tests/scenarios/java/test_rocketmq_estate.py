@@ -27,7 +27,12 @@ LINES = 4
 PACKINGS = {"-": "71", "ZLIB": "72", "LZ4": "73", "ZSTD": "74"}
 DELAYED, TRANSACTED, EARLY, LATE, OTHER_TAG = "75", "76", "77", "78", "79"
 
-pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(600 + MESSAGES)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.server,
+    pytest.mark.timeout(600 + MESSAGES),
+    pytest.mark.long_form("ONCEMQ_ESTATE"),
+]
 
 APP = """\
 app: {name}
