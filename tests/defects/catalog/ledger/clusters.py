@@ -2,7 +2,7 @@
 
 from defects.defect import Defect, Edit
 
-GALERA = "tests/suites/test_galera.py"
+GALERA = "tests/scenarios/clusters/test_galera.py"
 TRIED = "tests/unit/ledger/database/test_side_by_side.py"
 
 DEFECTS = (

@@ -98,7 +98,7 @@ def test_a_commit_on_one_node_is_seen_on_the_next(nodes: Sequence[Engine]) -> No
         assert points(reader) == number
 
 
-def test_a_lost_majority_is_an_outage(cluster: Galera, nodes: Sequence[Engine]) -> None:
+def test_a_node_without_the_majority_is_an_outage(cluster: Galera, nodes: Sequence[Engine]) -> None:
     """The node that is left refuses its work: the consumer pauses, no message is charged, and it resumes by itself."""
     adapter, heard = ScriptedAdapter(), Heard()
     engine = nodes[0]
@@ -118,7 +118,7 @@ def test_a_lost_majority_is_an_outage(cluster: Galera, nodes: Sequence[Engine]) 
     assert sorted(effects(engine)) == sorted(map(str, range(MESSAGES)))
 
 
-def test_the_start_says_that_a_majority_is_lost(cluster: Galera, nodes: Sequence[Engine]) -> None:
+def test_the_start_says_that_the_majority_is_away(cluster: Galera, nodes: Sequence[Engine]) -> None:
     """And not that no server answers at the address."""
     cluster.pause("node-2", "node-3")
     try:
