@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from oncemq.contracts.adapter import CONFIRMED
+from oncemq.errors import BrokerError
 from oncemq.message.envelope import OutgoingMessage
 from services.servers.rabbitmq import RabbitMQTrio
 from support.apps.judged_app import CONSUMER, JudgedApp, fine
@@ -33,7 +35,17 @@ def app(cluster: RabbitMQTrio, postgresql_database: str, tmp_path: Path, fresh: 
     """An app that knows all three nodes, on quorum queues."""
     cluster.start()
     url = f"{cluster.url}?hosts={cluster.address(2)},{cluster.address(3)}"
-    return JudgedApp(Place(url, postgresql_database, fresh, tmp_path))
+    app = JudgedApp(Place(url, postgresql_database, fresh, tmp_path))
+
+    def declared() -> bool:
+        with suppress(BrokerError):
+            app.send([])
+            return True
+        return False
+
+    # A node that is back may refuse new quorum queues for a while.
+    eventually(declared, "its queues to be declared", timeout=60)
+    return app
 
 
 def test_a_killed_node_costs_nothing(cluster: RabbitMQTrio, app: JudgedApp) -> None:
