@@ -338,6 +338,7 @@ class DeadLetters:
         Raises:
             ValueError: neither a selection nor `everything` is given.
             BrokerError: a broker cannot be reached.
+            InfrastructureError: the database cannot be changed now.
         """
         return self._act(
             Act.PURGE, consumer, _chosen(ids, key, reason, everything=everything), _operator(by, why)

@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
+from functools import partial
 from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, inspect
@@ -13,7 +14,7 @@ from oncemq.contracts.adapter import Adapter, DeadLetter, ParkedDeadLetter, Refu
 from oncemq.contracts.broker_queries import DeadLetterCounter
 from oncemq.engine.parking.instance_messages import replay
 from oncemq.engine.plan import AppPlan, ConsumerPlan
-from oncemq.errors import BrokerRefused, ClaimStoreUnavailable, MessageRefused
+from oncemq.errors import BrokerRefused, ClaimStoreUnavailable, InfrastructureError, MessageRefused
 from oncemq.ledger.generations import records
 from oncemq.ledger.messages import dead_letters as ledger
 from oncemq.ledger.messages import held_letters, parking
@@ -100,18 +101,25 @@ class Letters:
 
         Raises:
             BrokerError: the broker refuses one now; it stays, as do those after it.
+            InfrastructureError: the database refuses one now, for example since its row is locked; as before.
         """
-        self._may_run(ids)
         kept, others = _split(ids)
-        count = sum(map(self._replay_kept, kept))
+        with _of_the_ledger():
+            self._may_run(ids)
+            count = sum(map(self._replay_kept, kept))
         return (
             count + self._adapter.replay_dead_letters(self.consumer.subscription, others) if others else count
         )
 
     def purge(self, ids: Sequence[str]) -> int:
-        """Delete dead letters permanently; returns how many."""
+        """Delete dead letters permanently; returns how many.
+
+        Raises:
+            BrokerError, InfrastructureError: as `replay`.
+        """
         kept, others = _split(ids)
-        count = self._remove(kept) if kept else 0
+        with _of_the_ledger():
+            count = self._remove(kept) if kept else 0
         return (
             count + self._adapter.purge_dead_letters(self.consumer.subscription, others) if others else count
         )
@@ -149,15 +157,10 @@ class Letters:
             present = inspect(self._engine)
             if not (present.has_table(ledger.TABLE.name) and present.has_table(parking.TABLE.name)):
                 return
+            read = ledger.letters if bodies else partial(ledger.heads, whole=_needs_body)
             with self._engine.connect() as connection:
-                if past_others or others == []:
-                    pass
-                elif bodies:
-                    yield from ledger.letters(connection, scope, others, after=after, topic=topic)
-                else:
-                    yield from ledger.heads(
-                        connection, scope, others, after=after, topic=topic, whole=_needs_body
-                    )
+                if others != [] and not past_others:
+                    yield from read(connection, scope, others, after=after, topic=topic)
                 if held != []:
                     last = after if past_others else None
                     yield from held_letters.letters(connection, scope, held, after=last, topic=topic)
@@ -215,6 +218,16 @@ def letters_of(plan: AppPlan, adapter: Adapter, consumer: ConsumerPlan, tell: Te
 
 def _warned(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+@contextmanager
+def _of_the_ledger() -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise InfrastructureError(
+            f"dead letters in the ledger cannot be changed now, nothing is lost: {describe(error)}"
+        ) from error
 
 
 def is_kept(letter_id: str) -> bool:

@@ -1,5 +1,6 @@
 """An app on the embedded broker and SQLite in a folder of its own, and a way to run commands on it."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -119,3 +120,12 @@ class CommandLine:
             )
             for other in others:
                 adapter.acknowledge(sink.wait_for(len(bodies), consumer=other))
+
+    def dead_letters(self, consumer: str = "award") -> list[tuple[str, str, str, int]]:
+        """Return id, key, reason and attempts of what `dead-letters list` prints."""
+        result = self.run("dead-letters", "list", consumer, "--json")
+        assert result.exit_code == 0, result.output
+        return [
+            (row["id"], row["key"], row["reason"], row["attempts"])
+            for row in map(json.loads, result.stdout.splitlines())
+        ]

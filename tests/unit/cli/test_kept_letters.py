@@ -27,19 +27,9 @@ def line(tmp_path):
     return line
 
 
-def listed(line):
-    """Return the ids and keys that `list` prints for award."""
-    result = line.run("dead-letters", "list", "award", "--json")
-    assert result.exit_code == 0, result.output
-    return [
-        (row["id"], row["key"], row["reason"], row["attempts"])
-        for row in map(json.loads, result.stdout.splitlines())
-    ]
-
-
 def test_both_are_listed(line):
     """With the same columns; where a letter lies shows in its id."""
-    assert listed(line) == [("ledger-1", "a9", "rejected", 6), ("1", "a1", "rejected", 1)]
+    assert line.dead_letters() == [("ledger-1", "a9", "rejected", 6), ("1", "a1", "rejected", 1)]
 
 
 def test_one_of_the_ledger_is_shown_whole(line):
@@ -55,14 +45,14 @@ def test_one_of_the_ledger_is_replayed(line):
     (message,) = line.received(1)
     assert (message.body, message.message_id, message.attempt) == (b"\xff large", "m-1", 1)
     assert message.headers["tenant"] == "a"
-    assert [row[0] for row in listed(line)] == ["1"]
+    assert [row[0] for row in line.dead_letters()] == ["1"]
 
 
 def test_all_are_purged(line):
     """Wherever they lie."""
     result = line.run("dead-letters", "purge", "award", "--all", "--yes")
     assert (result.exit_code, result.stdout) == (0, "purged 2 dead letters of award\n")
-    assert listed(line) == []
+    assert line.dead_letters() == []
 
 
 def test_a_replay_of_all_forgets_what_on_dead_did(line):

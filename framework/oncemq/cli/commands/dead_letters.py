@@ -16,7 +16,7 @@ from oncemq.cli.output import Output, confirm, counted, json_option, limit_optio
 from oncemq.common.redaction import Redactor
 from oncemq.config import load
 from oncemq.contracts.adapter import DeadLetter
-from oncemq.errors import BrokerError
+from oncemq.errors import BrokerError, InfrastructureError
 from oncemq.message import headers as names
 from oncemq.operate.auditing import Operator, Trail
 from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
@@ -209,7 +209,7 @@ def _act(
                 try:
                     for some in decided(found, act, chosen, limit, trail):
                         count += some
-                except BrokerError:
+                except (BrokerError, InfrastructureError):
                     warn(
                         f"{done} {counted(count, 'dead letter')} of {target.name} for certain, and up to {BATCH} more; "
                         "`oncemq dead-letters list` shows what is left"

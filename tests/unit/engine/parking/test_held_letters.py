@@ -41,16 +41,6 @@ def line(tmp_path):
     return line
 
 
-def listed(line):
-    """Return the ids, keys, reasons and attempts that `list` prints for award."""
-    result = line.run("dead-letters", "list", "award", "--json")
-    assert result.exit_code == 0, result.output
-    return [
-        (row["id"], row["key"], row["reason"], row["attempts"])
-        for row in map(json.loads, result.stdout.splitlines())
-    ]
-
-
 def due(line):
     """Return body and time of what is parked."""
     with line.plan() as plan, plan.engine.connect() as connection:
@@ -60,7 +50,7 @@ def due(line):
 
 def test_it_is_listed_with_the_others(line):
     """Its id says that it holds its key."""
-    assert listed(line) == [("held-1", "a9", "rejected", 6), ("1", "a1", "rejected", 1)]
+    assert line.dead_letters() == [("held-1", "a9", "rejected", 6), ("1", "a1", "rejected", 1)]
 
 
 def test_it_is_shown_whole(line):
@@ -76,7 +66,7 @@ def test_a_replay_sets_it_going_and_nothing_else(line):
     first, second, third = due(line)
     assert (first[0], second, third) == (b"x1", (b"x2", None), (b"x3", None))
     assert first[1] < parking.DEAD
-    assert [row[0] for row in listed(line)] == ["1"]
+    assert [row[0] for row in line.dead_letters()] == ["1"]
 
 
 def test_a_purge_lets_the_others_go(line):
@@ -86,7 +76,7 @@ def test_a_purge_lets_the_others_go(line):
     (second, at), (third, also_at) = due(line)
     assert (second, third) == (b"x2", b"x3")
     assert None not in (at, also_at)
-    assert listed(line) == []
+    assert line.dead_letters() == []
 
 
 def test_inspect_says_who_waits_for_what(line):
@@ -102,3 +92,19 @@ def test_it_counts_as_a_dead_letter_and_not_as_waiting(line):
     shown = json.loads(line.run("status", "--json").stdout)
     (award,) = [each for each in shown["consumers"] if each["consumer"] == "award"]
     assert (award["parked"], award["dead_letters"]) == (2, 2)
+
+
+@pytest.mark.parametrize("act", ["replay", "purge"])
+def test_a_database_that_refuses_is_an_error_in_words(line, act):
+    """The letter stays, and the program shows no traceback."""
+    with line.plan() as plan, plan.engine.begin() as connection:
+        for change in ("UPDATE", "DELETE"):
+            connection.exec_driver_sql(
+                f"CREATE TRIGGER no_{change} BEFORE {change} ON oncemq_parked BEGIN SELECT RAISE(ABORT, 'not now'); END"
+            )
+    result = line.run("dead-letters", act, "award", "--id", "held-1", *(["--yes"] if act == "purge" else []))
+    assert result.exit_code != 0
+    assert "cannot be changed now, nothing is lost" in result.stderr
+    assert "not now" in result.stderr
+    assert "Traceback" not in result.output
+    assert "held-1" in {row[0] for row in line.dead_letters()}
